@@ -19,6 +19,7 @@ from pydantic import (
 from agentzoo.data.targets import Target, TargetRule
 from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
 from agentzoo.nn.base import ModelConfig
+from agentzoo.record import parsed_setting
 from agentzoo.registry import family_names, get_family, recipe_table
 from agentzoo.store.downloads import REPO_ID
 from agentzoo.types import Config, Digest, TargetReturn, explain, same_environment
@@ -218,7 +219,7 @@ class Recipe(Config):
         return self.replace(train=self.train.model_copy(update={"seed": 0}), ran=())
 
     def override(self, settings: Iterable[str]) -> Recipe:
-        """A copy with `section.field=value` settings applied, values read as JSON or else as text.
+        """A copy with `section.field=value` settings applied; `record.parsed_setting` reads a value.
 
         `model.preset=NAME` sets the fields of one of the family's presets. Another `eval.env` drops the options and
         reference returns of the old one, unless they are among the settings.
@@ -238,7 +239,7 @@ class Recipe(Config):
             section, _, field = path.strip().partition(".")
             kinds = {one: self._class_of(one, tree[one]) for one in SECTIONS if isinstance(tree[one], dict)}
             known = [f"{one}.{each}" for one, kind in kinds.items() for each in kind.model_fields]
-            value = _value_of(text)
+            value = parsed_setting(text)
             if path.strip() == "model.preset" and "model" in kinds:
                 tree["model"].update(kinds["model"].fields_of_preset(str(value), tree["model"].get("max_ep_len")))
                 continue
@@ -264,14 +265,6 @@ class Recipe(Config):
         if section == "model":
             return get_family(str(part.get("family", self.model.family))).config
         return type(getattr(self, section))
-
-
-def _value_of(text: str) -> Any:
-    """The value of a setting, JSON or else text."""
-    try:
-        return json.loads(text)
-    except ValueError:  # also a number of more digits than Python reads
-        return text
 
 
 def _forget_old_environment(evaluation: dict[str, Any], before: str, named: set[str]) -> None:

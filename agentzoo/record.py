@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ from agentzoo.errors import AgentzooError, CheckpointError, ConfigError
 from agentzoo.store.files import CONFIG, RECIPE, is_backbone, read_text
 
 M = TypeVar("M", bound="Config")
+PYTHON = {"None": "null", "True": "true", "False": "false"}  # its literals in JSON
 NUMBERS = re.compile(r'\[\n[^"\[\]{}]*\]')  # a list without texts, lists or objects; no JSON text holds a line break
 
 
@@ -54,6 +56,14 @@ def read_record(kind: type[M], path: Path) -> M:
                 "agent of agentzoo. Name an agent's folder; `agentzoo hub import` imports a Decision Transformer."
             ) from None
         raise
+
+
+def parsed_setting(text: str) -> Any:
+    """The value of a setting `name=value`: JSON, Python's None, True or False, or else the text itself."""
+    try:
+        return json.loads(PYTHON.get(text, text))
+    except ValueError:  # also a number of more digits than Python reads
+        return text
 
 
 def checked(kind: type[M], what: str, **fields: Any) -> M:

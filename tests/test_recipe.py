@@ -84,6 +84,18 @@ def test_set_reaches_what_a_run_fills_in() -> None:
     assert recipe.override(["data.dataset_sha256=null"]) == recipe
 
 
+def test_set_reads_the_literals_of_json_and_of_python() -> None:
+    recipe = load_recipe("dtma-hopper-medium").override(["model.timestep_rank=8"])
+    for nothing in ("null", "None"):
+        assert recipe.override([f"model.timestep_rank={nothing}"]).model == load_recipe("dtma-hopper-medium").model
+    assert [recipe.override([f"eval.sampled={yes}"]).eval.sampled for yes in ("true", "True", "False")] == [
+        True,
+        True,
+        False,
+    ]
+    assert recipe.override(["data.normalization=none"]).data.normalization == "none"  # a word, not a literal
+
+
 def test_shorter_windows_end_a_history_that_does_not_fit() -> None:
     replay = load_recipe("gpt2-dt-hopper-medium-replay")
     assert replay.eval.history == 5

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from agentzoo.errors import ConfigError, did_you_mean
 from agentzoo.nn.attention import require_whole_heads
+from agentzoo.record import parsed_setting
 from agentzoo.types import Config
 
 S = TypeVar("S", bound="PretrainSettings")
@@ -30,7 +31,7 @@ class PretrainSettings(Config):
     checkpoint_every: Annotated[int, Field(ge=1)] = 250
 
     def override(self: S, settings: list[str]) -> S:
-        """A copy with `field=value` settings applied, values read as JSON or else as text.
+        """A copy with `field=value` settings applied; `record.parsed_setting` reads a value.
 
         Raises:
             ConfigError: no such field, with the nearest name, or a value out of range.
@@ -40,10 +41,7 @@ class PretrainSettings(Config):
             name, found, text = setting.partition("=")
             if not found or name not in tree:
                 raise ConfigError(f"--set takes field=value, got {setting!r}.{did_you_mean(name, tree)}")
-            try:
-                tree[name] = json.loads(text)
-            except json.JSONDecodeError:
-                tree[name] = text
+            tree[name] = parsed_setting(text)
         return type(self).from_json(json.dumps(tree), "the settings with --set applied")
 
 
