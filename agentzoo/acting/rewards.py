@@ -143,7 +143,13 @@ class Rewards:
                 self._warn("starts", UNMARKED.format(n))
         elif recorded is not None:
             rewards, played = growth(recorded, previous.recorded)
-            self._check_played(played | starts, recorded, previous, starts)
+            played |= starts
+            self.source = "env" if played.all() else "constant"
+            self._lost |= self._bound.forgets and _lost(recorded, previous, starts)
+            if not played.all():
+                self._warn(
+                    "lost" if self._lost else "bound", LOST if self._lost else _unlike(recorded, previous, played)
+                )
         else:
             rewards = np.zeros(n)
             self.source = "constant"
@@ -153,20 +159,6 @@ class Rewards:
         if not np.isfinite(rewards).all():
             raise ObservationError(f"reward of environment {int(np.argmin(np.isfinite(rewards)))} is not finite.")
         return rewards
-
-    def _check_played(self, played: Flags, recorded: Record, previous: Remembered, starts: Flags) -> None:
-        """Set the source, and warn if the record shows another environment than the one played, or lost rewards."""
-        self.source = "env" if played.all() else "constant"
-        self._lost |= self._bound.forgets and _lost(recorded, previous, starts)
-        if not played.all() and self._lost:
-            self._warn("lost", LOST)
-        elif not played.all():
-            self._warn(
-                "bound",
-                f"the bound environment {_unlike(recorded, previous, played)}: it is not the environment being played, "
-                "or its episodes have a single step; the return-to-go does not change. Call agent.set_env(...) with "
-                "the environment that you step, and pass episode_start where an episode begins.",
-            )
 
     def _why_constant(self) -> str:
         """Why the return-to-go does not change, and what to do."""
@@ -197,9 +189,16 @@ def _lost(recorded: Record, previous: Remembered, starts: Flags) -> bool:
 
 
 def _unlike(recorded: Record, previous: Remembered, played: Flags) -> str:
+    """How the bound environment differs from the one being played, and what to do."""
     if len(recorded) != len(played):
-        return f"holds {text.counted(len(recorded), 'episode')}, the observation {len(played)}"
-    row = int(np.argmin(played))
-    now, before = int(recorded[row, STEPS]), int(previous.recorded[row, STEPS])
-    still = "still " if now == before else ""
-    return f"is {still}at step {now} of its episode, the agent at step {previous.timesteps[row] + 1}"
+        differs = f"holds {text.counted(len(recorded), 'episode')}, the observation {len(played)}"
+    else:
+        row = int(np.argmin(played))
+        now, before = int(recorded[row, STEPS]), int(previous.recorded[row, STEPS])
+        still = "still " if now == before else ""
+        differs = f"is {still}at step {now} of its episode, the agent at step {previous.timesteps[row] + 1}"
+    return (
+        f"the bound environment {differs}: it is not the environment being played, or its episodes have a single step; "
+        "the return-to-go does not change. Call agent.set_env(...) with the environment that you step, and pass "
+        "episode_start where an episode begins."
+    )

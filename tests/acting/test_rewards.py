@@ -173,6 +173,25 @@ def test_an_agent_that_reads_neither_returns_nor_a_past_warns_of_neither(recwarn
         agent.predict(OBS)
 
 
+def test_a_bound_environment_that_is_not_played_is_said_at_the_callers_line() -> None:
+    agent = make_agent()
+    bound = Monitor(CountingEnv())
+    bound.reset(seed=0)
+    agent.set_env(bound)
+    _, state = agent.predict(OBS)
+    said = r"^the bound environment is still at step 0 of its episode, the agent at step 1: it is not the env"
+    with pytest.warns(UserWarning, match=said) as warned:
+        _, state = agent.predict(OBS, state)
+    assert warned[0].filename == __file__
+    assert (newest_rtg(state), agent.rtg_source) == ([50.0], "constant")
+    agent = make_agent()
+    agent.set_env(VecMonitor(DummyVecEnv([CountingEnv] * 2)))
+    _, state = agent.predict(OBS)
+    with pytest.warns(UserWarning, match="holds 2 episodes, the observation 1: it is not") as warned:
+        agent.predict(OBS, state)
+    assert warned[0].filename == __file__
+
+
 def test_without_any_reward_the_target_stays_and_one_warning_is_given() -> None:
     agent = make_agent()
     _, state = agent.predict(OBS)

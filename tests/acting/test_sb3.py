@@ -252,8 +252,9 @@ def test_a_caller_that_resets_some_environments_keeps_the_history_of_the_others(
             starts = terminations | truncations
             if starts.any():
                 observations, _ = env.reset(options={"reset_mask": starts})
-    (said,) = {str(one.message) for one in warned}
-    assert "around this vector environment forgets the running episodes when others are reset" in said
+    (said,) = warned
+    assert "around this vector environment forgets the running episodes when others are reset" in str(said.message)
+    assert said.filename == __file__
 
 
 def test_wrappers_inside_lose_nothing_when_some_environments_are_reset() -> None:
