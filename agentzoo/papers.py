@@ -14,6 +14,11 @@ class Citation(NamedTuple):
     year: int
     arxiv: str
 
+    def named(self) -> str:
+        """As a text cites it: `Chen et al. 2021`."""
+        authors = [one.partition(",")[0] for one in self.authors.split(" and ")]
+        return f"{authors[0] if len(authors) == 1 else f'{authors[0]} et al.'} {self.year}"
+
     def bibtex(self) -> str:
         """As an `@misc` entry."""
         fields = {"title": self.title, "author": self.authors, "year": self.year, "eprint": self.arxiv}
@@ -42,6 +47,13 @@ ZHAO = Citation(
     "Zhao, Wenhao and Xu, Qiushui and Xu, Linjie and Song, Lei and Wang, Jinyu and Zhou, Chunlai and Bian, Jiang",
     2025,
     "2409.06985",
+)
+SHI = Citation(
+    "shi2024unleashing",
+    "Unleashing the Power of Pre-trained Language Models for Offline Reinforcement Learning",
+    "Shi, Ruizhe and Liu, Yuyao and Ze, Yanjie and Du, Simon S. and Xu, Huazhe",
+    2024,
+    "2310.20587",
 )
 D4RL = Citation(
     "fu2020d4rl",

@@ -11,7 +11,7 @@ from agentzoo.nn.attention import require_whole_heads
 from agentzoo.nn.base import ModelConfig, Origin, Term
 from agentzoo.nn.language.block_sizes import Activation, Architecture, HeadCount, InnerWidth, LayerCount, Sizes, Width
 from agentzoo.nn.language.cotraining import TEXT_VARIABLE
-from agentzoo.papers import REID, Citation
+from agentzoo.papers import REID, SHI, ZHAO, Citation
 from agentzoo.types import Digest, Probability
 
 if TYPE_CHECKING:
@@ -149,6 +149,7 @@ class LanguageDTConfig(ModelConfig):
             adaptation=self.adaptation,
             losses=tuple(term for term in terms if term.weight),
             preset=preset,
+            preset_paper=PRESET_PAPERS[preset],
             departures=departures,
         )
 
@@ -211,3 +212,4 @@ PRESETS: dict[str, dict[str, Any]] = {
         "lm_weight": 0.2,
     },
 }
+PRESET_PAPERS = {"markov": ZHAO, "lamo": SHI, "wikipedia": REID}

@@ -33,8 +33,9 @@ class Origin(NamedTuple):
     """The initial weights of a network's blocks, and the published preset that the rest follows.
 
     backbone: its name, None for random weights. learned: what the backbone had learned. adaptation: which parts of the
-    blocks are trained. departures: fields that differ from the preset, as `name=value`. gate_scale: "heads" or "paper"
-    if gates weigh the attention heads. began: the initial blocks in words, if the name alone is not enough.
+    blocks are trained. preset_paper: the paper with the preset's settings. departures: fields that differ from the
+    preset, as `name=value`. gate_scale: "heads" or "paper" if gates weigh the attention heads. began: the initial
+    blocks in words, if the name alone is not enough.
     """
 
     backbone: str | None
@@ -42,6 +43,7 @@ class Origin(NamedTuple):
     adaptation: str
     losses: tuple[Term, ...]
     preset: str
+    preset_paper: Citation
     departures: tuple[str, ...]
     gate_scale: str | None = None
     began: str | None = None

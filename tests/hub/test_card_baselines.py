@@ -92,8 +92,11 @@ def test_several_training_seeds_have_a_row_of_their_mean(folder: Path) -> None:
 
 def test_a_card_says_when_its_training_was_as_good_as_in_the_end(folder: Path) -> None:
     updates = read_records(folder)[1].train.steps
-    rose = ((1, 10), (2, 49), (3, 50)), "2 points below the last one came after 2 updates, 2 minutes of training. "
-    rises = ((1, 10), (2, 47), (updates, 50)), "The last short evaluation during training is more than 2 points"
+    rose = (
+        ((1, 10), (2, 49), (3, 50)),
+        "the first score at most 2 points below the last one came after 2 updates, 2 minutes of training. ",
+    )
+    rises = ((1, 10), (2, 47), (updates, 50)), "the last score is more than 2 points above all earlier ones. "
     assert "2 points" not in card_text(folder)
     for scores, says in (rose, rises):
         rows = "".join(f"{step},{score},{step * 60}\n" for step, score in scores)
