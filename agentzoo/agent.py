@@ -249,7 +249,7 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods, KnownAttributes):
     @property
     def weights_sha256(self) -> str | None:
         """The hash of the file that holds these weights; None if there is no file or the weights have changed since."""
-        known = self._saved is not None and self._saved.values == fingerprint(self.model)
+        known = self._saved is not None and self._saved.digest == fingerprint(self.model)
         return self.config.weights_sha256 if known else None
 
     def set_random_seed(self, seed: int | None = None) -> None:

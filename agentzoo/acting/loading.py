@@ -43,11 +43,11 @@ def load_network(config: AgentConfig, path: Path) -> SequenceModel:
 class Saved(NamedTuple):
     """The weights in an agent's file.
 
-    values: fingerprint of the weights. types: dtype of the file's tensors; a tensor not named here has the dtype that
+    digest: fingerprint of the weights. types: dtype of the file's tensors; a tensor not named here has the dtype that
     it has in the network, or float32 instead of float64.
     """
 
-    values: str
+    digest: str
     types: Mapping[str, torch.dtype]
 
     def tensors(self, model: SequenceModel) -> dict[str, Tensor]:
@@ -74,8 +74,8 @@ def to_save(model: SequenceModel, before: Saved | None) -> Saved:
     broken = [name for name, value in model.state_dict().items() if not value.to(_stored(value)).isfinite().all()]
     if broken:
         raise CheckpointError(f"NaN or infinity in {first_names(broken)}: an agent with such weights cannot act.")
-    values = fingerprint(model)
-    return Saved(values, before.types if before is not None and before.values == values else {})
+    digest = fingerprint(model)
+    return Saved(digest, before.types if before is not None and before.digest == digest else {})
 
 
 def pick_device(device: str | torch.device) -> torch.device:

@@ -124,7 +124,8 @@ def grid(
     from agentzoo.training.grid.plan import OwnData, datasets_in, make_plan, write_plan
     from agentzoo.training.grid.tasks import RunOptions
 
-    tracking = _checked(context, tracking_of(track, project, None, group, tags), gpus, cuda_graph)
+    tracking = tracking_of(track, project, None, group, tags)
+    _check_options(context, tracking, gpus, cuda_graph)
     with _status("reading the recipes") as say:
         own = OwnData(datasets_in(dataset), env, target, partial(work.read_dataset, on_progress=say), trust_env_module)
         plan = make_plan(out, _rows(agents, file, seeds, settings or [], own), evaluate)
@@ -139,8 +140,7 @@ def grid(
             if not address:
                 with _status("reading the datasets") as say:
                     work.map_datasets(plan, say)
-            device = "cuda" if gpus else "cpu"
-            options = RunOptions(threads, device, trust_env_module, trust_env_options, tracking, cuda_graph)
+            options = RunOptions(threads, _device(gpus), trust_env_module, trust_env_options, tracking, cuda_graph)
             tasks = work.tasks_of(out, plan, options)
             _print_plan(out, plan, len(tasks), threads)
             _confirm(yes or not tasks)
@@ -149,8 +149,12 @@ def grid(
         _finish(out, plan, stage, zoo, trust_env_module)
 
 
-def _checked(context: typer.Context, tracking: Tracking, gpus: float, cuda_graph: bool) -> Tracking:
-    """`tracking`; raises ConfigError if this machine or the options lack what was asked for."""
+def _device(gpus: float) -> str:
+    return "cuda" if gpus else "cpu"
+
+
+def _check_options(context: typer.Context, tracking: Tracking, gpus: float, cuda_graph: bool) -> None:
+    """Raise ConfigError if this machine lacks a tracker, or an option has no effect beside the others."""
     from agentzoo.training.machine import check_machine
 
     check_machine(None, tracking.trackers)
@@ -161,7 +165,6 @@ def _checked(context: typer.Context, tracking: Tracking, gpus: float, cuda_graph
         raise ConfigError("--zoo has no effect without --stage; stage the agents at the end, or omit it.")
     if asked["sync"] is not None and asked["address"] is None and asked["engine"] != "ray":
         raise ConfigError("--sync and --shared have no effect without Ray: add --engine ray or --address, or omit it.")
-    return tracking
 
 
 def make_engine(
