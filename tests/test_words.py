@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -76,17 +77,31 @@ def test_tables_show_what_the_zoo_holds() -> None:
     assert [name for name in shown if f"[`{name}`]({name}/README.md)" not in text] == []
 
 
+def best_rows() -> list[list[str]]:
+    """The cells of the best table; every row has its environment, which the table names in the first one only."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in best_table().splitlines()[2:]]
+    for before, row in pairwise(rows):
+        row[0] = row[0] or before[0]
+    return rows
+
+
 def test_the_best_of_a_family_has_its_highest_score() -> None:
-    rows = [line.split(" | ") for line in best_table().splitlines()[2:]]
-    hopper = [row for row in rows if row[0].startswith("| `dt-") and row[1] == "Hopper-v5"]
-    assert [row[0] for row in hopper] == ["| `dt-hopper-medium-expert`"]  # 107.2; 94.3 for medium, 70.8 for replay
+    rows = best_rows()
+    hopper = [row for row in rows if row[0] == "Hopper-v5" and row[1].startswith("`dt-")]
+    assert [row[1] for row in hopper] == ["`dt-hopper-medium-expert`"]  # 107.2; 94.3 for medium, 70.8 for replay
     assert hopper[0][2:5] == ["107.2 [104.3, 110.0]", "3,468", "3"]  # as on its card
-    assert hopper[0][-1] == "40.4 |"  # of bc-hopper-medium-expert, whose own row is the whole table's
-    assert not any(row[0].startswith("| `bc-") for row in rows)
+    assert hopper[0][-1] == "40.4"  # of bc-hopper-medium-expert, whose own row is the whole table's
+    assert not any(row[1].startswith("`bc-") for row in rows)
+
+
+def test_an_environment_is_named_in_its_first_row() -> None:
+    named = [line.split("|")[1].strip() for line in best_table().splitlines()[2:]]
+    assert len(named) > len(set(named)) > 2
+    assert [env for env in named if env] == sorted(set(named) - {""})
 
 
 def test_minutes_on_a_gpu_are_marked() -> None:
-    minutes = {row.split(" | ")[0].strip("| `"): row.split(" | ")[5] for row in best_table().splitlines()[2:]}
+    minutes = {row[1].strip("`"): row[5] for row in best_rows()}
     assert minutes["smollm-dt-pointmaze-medium"] == "3 (GPU)"
     assert minutes["dt-walker2d-medium-expert"] == "10"
 

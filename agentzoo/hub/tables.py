@@ -8,7 +8,7 @@ from agentzoo.hub.zoo import summaries
 from agentzoo.registry import CLONE, is_clone
 from agentzoo.text import amount, fixed
 
-HEAD = "agent | environment | score (95 %) | return | seeds | minutes |"
+HEAD = "score (95 %) | return | seeds | minutes |"
 RULE = "---|---|---:|---:|---:|---:|"
 
 
@@ -18,18 +18,19 @@ def markdown_table() -> str:
     Raises:
         CheckpointError: an agent's folder cannot be read; no agent may silently be missing from the table.
     """
-    lines = [f"| {HEAD} data | target | trained on | updates |", f"|{RULE}---:|---:|---|---:|"]
+    lines = [f"| agent | environment | {HEAD} data | target | trained on | updates |", f"|{RULE}---:|---:|---|---:|"]
     for one in _staged():
         data = "" if one.data_return is None else amount(one.data_return, ",")
         ends = f"{data} | {one.target:,g} | `{one.dataset or ''}` | {one.steps:,} |"
-        lines.append(f"{_row(one, '{}/README.md')} {ends}")
+        name = f"[`{one.agent_id}`]({one.agent_id}/README.md)"
+        lines.append(f"| {name} | {one.env or ''} | {_measured(one)} {ends}")
     return "\n".join(lines)
 
 
 def best_table() -> str:
     """A table of the best staged agent of each environment and family, by score or, without scores, by return.
 
-    The score of behaviour cloning on the same dataset is in the last column.
+    An environment is named in its first row. The score of behaviour cloning on the same dataset is in the last column.
 
     Raises:
         CheckpointError: as `markdown_table`.
@@ -39,8 +40,14 @@ def best_table() -> str:
         key = (one.env or "", one.family or "")
         if key not in best or _merit(one) > _merit(best[key]):
             best[key] = one
-    rows = [f"{_row(best[key], None)} {_clone(best[key])} |" for key in sorted(best)]
-    return "\n".join([f"| {HEAD} `{CLONE}` |", f"|{RULE}---:|", *rows])
+    keys = sorted(best)
+    first = dict(reversed(keys))
+    lines = [f"| environment | agent | {HEAD} `{CLONE}` |", f"|{RULE}---:|"]
+    for env, family in keys:
+        one = best[env, family]
+        named = env if first[env] == family else ""
+        lines.append(f"| {named} | `{one.agent_id}` | {_measured(one)} {_clone(one)} |")
+    return "\n".join(lines)
 
 
 TABLES = {
@@ -89,14 +96,12 @@ def _clone(one: Summary) -> str:
     return amount(clone.typical_return() or 0.0, ",") if score is None else fixed(score, 1)
 
 
-def _row(one: Summary, link: str | None) -> str:
-    name = f"`{one.agent_id}`"
+def _measured(one: Summary) -> str:
+    """The cells of `HEAD`."""
     cells = (
-        name if link is None else f"[{name}]({link.format(one.agent_id)})",
-        one.env or "",
         one.shown_score(),
         "" if (reached := one.typical_return()) is None else amount(reached, ","),
         str(len(one.seeds) or ""),
         "" if one.seconds is None else f"{one.seconds / 60:.0f}{' (GPU)' if one.on_gpu else ''}",
     )
-    return "| " + " | ".join(cells) + " |"
+    return " | ".join(cells) + " |"
