@@ -24,6 +24,7 @@ from agentzoo.models.smollm_dtma import SmolLMDTMAConfig
 from agentzoo.nn.base import parameter_count
 from agentzoo.nn.language.cotraining import TEXT_VARIABLE
 from agentzoo.nn.language.pretrained import load_backbone
+from agentzoo.papers import ZHAO
 from agentzoo.recipe import Recipe, load_recipe
 from agentzoo.research.pretrain.settings import LM_SIZES
 from agentzoo.store.tensors import read_tensors
@@ -227,12 +228,14 @@ def test_a_card_says_what_was_learned_and_how_the_recipe_departs_from_a_preset()
     assert (found.preset, found.departures) == ("wikipedia", ("max_ep_len=32",))
     assert chibit().environment() == {TEXT_VARIABLE: "TEXTS"}
     mini = load_recipe("gpt2-dt-hopper-medium-replay").model
-    assert mini.origin()[4:6] == ("markov", ("input_maps=linear", "head=linear", "timestep_rank=64"))
+    departs = ("input_maps=linear", "head=linear", "timestep_rank=64")
+    assert mini.origin()[4:7] == ("markov", ZHAO, departs)
     fitted = load_recipe("gpt2-dt-hopper-medium").model.origin()
-    assert fitted[4:6] == ("markov", ("input_maps=linear", "head=linear", "dropout=0.0", "timestep_rank=64"))
+    assert fitted[4:7] == ("markov", ZHAO, (*departs[:2], "dropout=0.0", departs[2]))
     assert mini.environment() == {}
     twin = load_recipe("chibit-hopper-medium-scratch").model.origin()
     assert (twin.backbone, twin.preset, twin.departures) == (None, "wikipedia", ())
+    assert (twin.preset_paper.named(), twin.preset_paper.arxiv) == ("Reid et al. 2022", "2201.12122")
     tied = config(input_maps="linear", head="linear", tie_action_head=True).origin()
     assert (tied.preset, tied.departures) == ("markov", ("input_maps=linear", "head=linear", "tie_action_head=True"))
     pixels = GPT2DTConfig(backbone="openai/imagegpt-small", architecture="imagegpt").origin()
