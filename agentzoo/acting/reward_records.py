@@ -30,8 +30,6 @@ from agentzoo.envs.wrapping import (
     any_wrapped,
     autoreset_mode,
     layers,
-    resets_itself,
-    resets_late,
     reward_changer,
 )
 from agentzoo.errors import ConfigError
@@ -52,7 +50,7 @@ class BoundEnv:
     changer: str | None = None  # the wrapper that changes rewards, if it prevents reading them
     resets: AutoresetMode | None = None  # of a vector environment; an SB3 VecEnv resets in the same step
     forgets: bool = False  # whether its record loses running episodes at a partial reset
-    needed: str = "wrapped in Monitor"  # how an environment like it records rewards, for a warning
+    needed: str = "wrapped in Monitor"  # what an environment like it needs to record rewards, for a warning
 
     @classmethod
     def of(cls, env: Any) -> BoundEnv:
@@ -65,13 +63,10 @@ class BoundEnv:
         changer = reward_changer(env) if read is None else None
         if not isinstance(env, gym.vector.VectorEnv):
             resets = AutoresetMode.SAME_STEP if _is_vec_env(env) else None
-            return cls(read, changer, resets, needed=f"wrapped in Monitor inside {changer}" if changer else cls.needed)
-        outer = isinstance(_keeper(env), gym.wrappers.vector.RecordEpisodeStatistics)
-        needed = f"wrapped in {VECTOR_RECORDER}"
-        if changer:  # no Monitor can be read in the processes of an AsyncVectorEnv
-            is_async = isinstance(env.unwrapped, gym.vector.AsyncVectorEnv)
-            needed = f"without {changer}" if is_async else f"wrapped in Monitor inside {changer}"
-        return cls(read, changer, autoreset_mode(env), outer and not resets_itself(env), needed)
+            return cls(read, changer, resets, needed=_needed(env, changer))
+        mode = autoreset_mode(env)
+        forgets = mode == AutoresetMode.DISABLED and _counts_outside(_keeper(env))
+        return cls(read, changer, mode, forgets, _needed(env, changer))
 
     @property
     def resets_itself(self) -> bool:
@@ -80,13 +75,23 @@ class BoundEnv:
 
     @property
     def resets_late(self) -> bool:
-        """Whether the first observation of an episode comes one step after the previous episode ends."""
+        """Whether an episode's first observation comes one step after the previous one ends, Gymnasium's default."""
         return self.resets == AutoresetMode.NEXT_STEP
 
     @property
     def waits_for_reset(self) -> bool:
         """Whether it is a vector environment that leaves resets to the caller."""
         return self.resets == AutoresetMode.DISABLED
+
+
+def _needed(env: Any, changer: str | None) -> str:
+    """What an environment like this one needs, so that its rewards can be read."""
+    is_vector = isinstance(env, gym.vector.VectorEnv)
+    if changer and is_vector and isinstance(env.unwrapped, gym.vector.AsyncVectorEnv):
+        return f"without {changer}"  # no Monitor can be read in its processes
+    if changer:
+        return f"wrapped in Monitor inside {changer}"
+    return f"wrapped in {VECTOR_RECORDER if is_vector else 'Monitor'}"
 
 
 def growth(recorded: Record, before: Record) -> tuple[NDArray[np.float64], Flags]:
@@ -153,8 +158,7 @@ def _keeper_reader(env: Any) -> Reader | None:
 
 def _require_counted(env: Any, keeper: Any) -> None:
     """Raise ConfigError if an old gymnasium's wrapper of this environment loses rewards."""
-    outer = isinstance(keeper, gym.wrappers.vector.RecordEpisodeStatistics)
-    if not outer or not resets_itself(env) or resets_late(env):
+    if not _counts_outside(keeper) or autoreset_mode(env) != AutoresetMode.SAME_STEP:
         return
     if tuple(map(int, gym.__version__.split(".")[:2])) < COUNTS_SAME_STEP:
         raise ConfigError(
@@ -167,6 +171,11 @@ def _keeper(env: Any) -> Any:
     """The innermost wrapper that records rewards; None if there is none or a wrapper inside of it changes rewards."""
     keepers = [layer for layer in layers(env) if _is_monitor(layer) or _counts(layer)]
     return keepers[-1] if keepers and reward_changer(keepers[-1]) is None else None
+
+
+def _counts_outside(keeper: Any) -> bool:
+    """Whether it is gymnasium's wrapper around a vector environment."""
+    return isinstance(keeper, gym.wrappers.vector.RecordEpisodeStatistics)
 
 
 def _is_monitor(layer: Any) -> bool:

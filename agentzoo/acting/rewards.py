@@ -147,9 +147,8 @@ class Rewards:
             self.source = "env" if played.all() else "constant"
             self._lost |= self._bound.forgets and _lost(recorded, previous, starts)
             if not played.all():
-                self._warn(
-                    "lost" if self._lost else "bound", LOST if self._lost else _unlike(recorded, previous, played)
-                )
+                kind, said = ("lost", LOST) if self._lost else ("bound", _unlike(recorded, previous, played))
+                self._warn(kind, said)
         else:
             rewards = np.zeros(n)
             self.source = "constant"

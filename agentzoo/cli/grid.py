@@ -140,7 +140,7 @@ def grid(
             if not address:
                 with _status("reading the datasets") as say:
                     work.map_datasets(plan, say)
-            options = RunOptions(threads, _device(gpus), trust_env_module, trust_env_options, tracking, cuda_graph)
+            options = RunOptions(threads, device_of(gpus), trust_env_module, trust_env_options, tracking, cuda_graph)
             tasks = work.tasks_of(out, plan, options)
             _print_plan(out, plan, len(tasks), threads)
             _confirm(yes or not tasks)
@@ -149,7 +149,8 @@ def grid(
         _finish(out, plan, stage, zoo, trust_env_module)
 
 
-def _device(gpus: float) -> str:
+def device_of(gpus: float) -> str:
+    """The device of runs that have this many GPUs each."""
     return "cuda" if gpus else "cpu"
 
 

@@ -17,6 +17,7 @@ from agentzoo.cli.grid import (
     EngineOption,
     GpusOption,
     JobsOption,
+    device_of,
     make_engine,
     stoppable,
 )
@@ -84,7 +85,7 @@ def search(
                 trials=trials,
                 pruner=chosen_pruner,
                 seed=seed,
-                options=RunOptions(threads, "cuda" if gpus else "cpu", trust_env_module, trust_env_options),
+                options=RunOptions(threads, device_of(gpus), trust_env_module, trust_env_options),
                 on_change=show,
             )
     if as_json:

@@ -118,19 +118,6 @@ def spaces_of(env: Any) -> tuple[gym.Space[Any], gym.Space[Any]]:
     return observation, getattr(env, "single_action_space", env.action_space)
 
 
-def resets_late(env: gym.vector.VectorEnv[Any, Any, Any]) -> bool:
-    """Whether a VectorEnv returns the first observation of an episode one step after the previous episode ends.
-
-    This is Gymnasium's default.
-    """
-    return autoreset_mode(env) == gym.vector.AutoresetMode.NEXT_STEP
-
-
-def resets_itself(env: gym.vector.VectorEnv[Any, Any, Any]) -> bool:
-    """Whether a VectorEnv resets an environment whose episode has ended; otherwise its caller does."""
-    return autoreset_mode(env) != gym.vector.AutoresetMode.DISABLED
-
-
 def autoreset_mode(env: gym.vector.VectorEnv[Any, Any, Any]) -> gym.vector.AutoresetMode:
     """Who resets an environment whose episode has ended, and when; next-step if the VectorEnv does not state it."""
     stated = env.metadata.get("autoreset_mode", gym.vector.AutoresetMode.NEXT_STEP)

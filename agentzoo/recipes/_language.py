@@ -66,7 +66,10 @@ def mini_recipe(name: str, kind: str, model: type[ModelConfig], fields: dict[str
 
 
 def mini_maze(name: str, maze: str, model: ModelConfig) -> Recipe:
-    """The recipe of `<name>-pointmaze-<maze>` for a network of lm-mini's size: windows of two steps, in medium of 5."""
+    """The recipe of `<name>-pointmaze-<maze>` for a network of lm-mini's size.
+
+    Windows have two steps, in medium five. In large it reads no timesteps.
+    """
     if maze == "large":
         model = model.model_copy(update=NO_TIMESTEPS)
     recipe = maze_recipe(name, maze, model)

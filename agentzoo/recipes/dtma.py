@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from agentzoo.models.dtma import DTMAConfig
 from agentzoo.recipe import Recipe
-from agentzoo.recipes._language import NO_DROPOUT, SCRATCH, SHORT_BUDGET, SHORT_CONTEXT, mini_maze
+from agentzoo.recipes._language import NO_DROPOUT, NO_TIMESTEPS, SCRATCH, SHORT_BUDGET, SHORT_CONTEXT, mini_maze
 from agentzoo.recipes._tasks import KINDS, LOCOMOTION, MAZES, locomotion
 
 STEPS, CURVE_EVERY = 6_000, 3_000
@@ -18,10 +18,9 @@ STEPS, CURVE_EVERY = 6_000, 3_000
 
 def _locomotion(env: str, kind: str) -> Recipe:
     data, evaluation = locomotion(env, kind, SHORT_CONTEXT)
-    sizes = {"embed_dim": 128, "max_ep_len": 1, "timestep_rank": None}
     return Recipe(
         agent_id=f"dtma-{env}-{kind}",
-        model=DTMAConfig(**{**SCRATCH, **NO_DROPOUT, **sizes}),
+        model=DTMAConfig(**{**SCRATCH, **NO_DROPOUT, **NO_TIMESTEPS, "embed_dim": 128}),
         data=data,
         train=SHORT_BUDGET.model_copy(update={"steps": STEPS}),
         eval=evaluation.model_copy(update={"every": CURVE_EVERY}),

@@ -13,8 +13,8 @@ import pytest
 from conftest import ClosingEnv, CountingEnv, make_agent
 from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
 
+from agentzoo.acting.reward_records import BoundEnv
 from agentzoo.agent import Agent
-from agentzoo.envs.wrapping import resets_itself, resets_late
 from agentzoo.errors import ConfigError, SpaceError
 from agentzoo.evaluation.results import evaluate
 from agentzoo.types import same_but_version
@@ -208,8 +208,10 @@ def test_a_vector_env_made_later_does_not_change_how_one_resets() -> None:
     first.metadata, second.metadata = second.metadata, first.metadata
     assert evaluate(agent, second, episodes=4).returns == returns
     for env in (first, gym.wrappers.vector.RecordEpisodeStatistics(first)):
-        assert (resets_late(env), resets_itself(env)) == (True, True)
-    assert (resets_late(second), resets_itself(second)) == (False, False)
+        bound = BoundEnv.of(env)
+        assert (bound.resets_late, bound.resets_itself) == (True, True)
+    bound = BoundEnv.of(second)
+    assert (bound.resets_late, bound.resets_itself) == (False, False)
 
 
 def test_a_bound_vector_env_that_nobody_steps_starts_no_episodes() -> None:

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from agentzoo.errors import ConfigError
 from agentzoo.recipe import Recipe
+from agentzoo.record import parsed_setting
 from agentzoo.store.files import write_atomic
 from agentzoo.training.grid.drive import Engine
 from agentzoo.training.grid.tasks import Job, Outcome, RunOptions, Task, fail, read_failure
@@ -263,10 +264,7 @@ def _setting(field: str, value: Any) -> str:
 
 
 def _value(text: str) -> Any:
-    try:
-        found = json.loads(text)
-    except json.JSONDecodeError:
-        return text
+    found = parsed_setting(text)
     return found if found is None or isinstance(found, str | int | float | bool) else text
 
 
