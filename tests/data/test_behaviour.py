@@ -64,9 +64,15 @@ def test_bad_input_leaves_no_folder(tmp_path: Path) -> None:
 
 
 def test_a_run_stops_at_the_threshold(tmp_path: Path) -> None:
+    from stable_baselines3 import SAC
+
     easy = BehaviourOptions(threshold=-1e9, max_steps=600, evaluate_every=200, episodes=1, learning_starts=600)
     record = train_behaviour("Pendulum-v1", tmp_path, easy)
     assert (record.reached, record.steps) == (True, 200)
+    other = train_behaviour("Pendulum-v1", tmp_path / "other", replace(easy, batch_size=128))
+    for folder, size in ((tmp_path, 256), (tmp_path / "other", 128)):
+        assert other.policy is not None
+        assert SAC.load(folder / other.policy).batch_size == size
 
 
 def test_a_stopped_run_goes_on_with_what_it_saw(tmp_path: Path) -> None:

@@ -98,6 +98,7 @@ def _train_sac(
         "MlpPolicy",
         Monitor(recorder),
         learning_starts=options.learning_starts,
+        batch_size=options.batch_size,
         buffer_size=min(options.max_steps, 1_000_000),
         seed=options.seed,
         device="cpu",

@@ -23,7 +23,8 @@ class BehaviourOptions:
 
     threshold: training stops at this mean undiscounted return of sampled actions. max_steps: env steps after which it
     stops in any case. evaluate_every: env steps between evaluations and checkpoints. learning_starts: SAC's uniformly
-    random actions before the first update; PPO has none.
+    random actions before the first update; PPO has none. batch_size: transitions in each of SAC's updates; PPO has a
+    constant.
     """
 
     threshold: float
@@ -32,9 +33,10 @@ class BehaviourOptions:
     evaluate_every: int = 10_000
     episodes: int = 10
     learning_starts: int = 10_000
+    batch_size: int = 256  # SAC's default
 
     def __post_init__(self) -> None:
-        for name in ("max_steps", "evaluate_every", "episodes"):
+        for name in ("max_steps", "evaluate_every", "episodes", "batch_size"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}.")
         if self.learning_starts < 0 or self.seed < 0:
