@@ -78,11 +78,12 @@ def aggregate(
     tasks = _tasks(scores)
     count = math.lcm(*map(len, tasks))
 
-    def figure(runs: Sequence[FloatArray]) -> float:
-        return statistic(np.concatenate([np.repeat(each, count // len(each)) for each in runs]))
+    def joined(runs: Sequence[FloatArray]) -> FloatArray:  # of every resample, the runs of all tasks
+        return np.concatenate([np.repeat(each, count // each.shape[-1], axis=-1) for each in runs], axis=-1)
 
-    low, high = np.percentile([figure(each) for each in _resampled(tasks, resamples)], [2.5, 97.5])
-    return Estimate(figure(tasks), float(low), float(high))
+    drawn = [statistic(each) for each in joined(_resampled(tasks, resamples))]
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return Estimate(statistic(joined(tasks)), float(low), float(high))
 
 
 def performance_profile(scores: Scores, thresholds: FloatArray, resamples: int = RESAMPLES) -> Profile:
@@ -97,11 +98,9 @@ def performance_profile(scores: Scores, thresholds: FloatArray, resamples: int =
     levels = _checked(thresholds)
 
     def shares(runs: Sequence[FloatArray]) -> FloatArray:
-        above = np.stack([(each[:, None] > levels).mean(axis=0) for each in runs])
-        return np.asarray(above.mean(axis=0))
+        return np.asarray(np.mean([(each[..., None] > levels).mean(axis=-2) for each in runs], axis=0))
 
-    drawn = np.stack([shares(each) for each in _resampled(tasks, resamples)])
-    low, high = np.percentile(drawn, [2.5, 97.5], axis=0)
+    low, high = np.percentile(shares(_resampled(tasks, resamples)), [2.5, 97.5], axis=0)
     return Profile(levels, shares(tasks), low, high)
 
 
@@ -118,16 +117,13 @@ def probability_of_improvement(ours: Scores, theirs: Scores, resamples: int = RE
         raise DataError(f"no task in common: {', '.join(sorted(ours))} against {', '.join(sorted(theirs))}.")
     first, second = _tasks({task: ours[task] for task in shared}), _tasks({task: theirs[task] for task in shared})
 
-    def won(one: Sequence[FloatArray], other: Sequence[FloatArray]) -> float:
-        differences = [np.sign(x[:, None] - y[None, :]) for x, y in zip(one, other, strict=True)]
-        return float(np.mean([(0.5 + 0.5 * each).mean() for each in differences]))
+    def won(one: Sequence[FloatArray], other: Sequence[FloatArray]) -> FloatArray:
+        differences = [np.sign(x[..., :, None] - y[..., None, :]) for x, y in zip(one, other, strict=True)]
+        return np.asarray(np.mean([(0.5 + 0.5 * each).mean(axis=(-2, -1)) for each in differences], axis=0))
 
-    drawn = [
-        won(each, opposite)
-        for each, opposite in zip(_resampled(first, resamples), _resampled(second, resamples, seed=1), strict=True)
-    ]
+    drawn = won(_resampled(first, resamples), _resampled(second, resamples, seed=1))
     low, high = np.percentile(drawn, [2.5, 97.5])
-    return Estimate(won(first, second), float(low), float(high))
+    return Estimate(float(won(first, second)), float(low), float(high))
 
 
 def convergence(updates: Sequence[int], scores: Sequence[float], margin: float = 2.0) -> int:
@@ -176,6 +172,9 @@ def _tasks(scores: Scores) -> list[FloatArray]:
     return [_checked(runs) for runs in scores.values()]
 
 
-def _resampled(tasks: Sequence[FloatArray], resamples: int, seed: int = 0) -> list[list[FloatArray]]:
-    rng = np.random.default_rng(seed)
-    return [[each[rng.integers(len(each), size=len(each))] for each in tasks] for _ in range(resamples)]
+def _resampled(tasks: Sequence[FloatArray], resamples: int, seed: int = 0) -> list[FloatArray]:
+    """(resamples, R) draws with replacement of the R runs of each task."""
+    runs = [len(each) for each in tasks]
+    drawn = np.random.default_rng(seed).integers(np.repeat(runs, runs), size=(resamples, sum(runs)))
+    parts = np.split(drawn, np.cumsum(runs)[:-1], axis=1)
+    return [each[part] for each, part in zip(tasks, parts, strict=True)]
