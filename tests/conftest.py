@@ -50,6 +50,12 @@ SMALL = {
 }
 
 
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_auto_num_workers() -> int:
+    """One worker more than there are cores: many tests wait for processes, servers or a browser."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that need the Hub run on request alone, those that need a GPU where there is one; slow files come first."""
     absent = {

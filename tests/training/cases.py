@@ -34,6 +34,14 @@ def run(folder: Path, made: Recipe, hooks: Hooks | None = None) -> dict[str, tor
     return read_tensors(folder / "model.safetensors")[0]
 
 
+def train_shared(folder: Path, hooks: Hooks | None = None) -> None:
+    """The training that processes share here, on windows of one to three steps."""
+    made = recipe(steps=20, batch_size=64, log_every=1, checkpoint_every=5, warmup_steps=0, lr=1e-3)
+    made = made.override(["model.dropout=0.0", "data.context=3"])
+    data = episodes_of([1, 2, 3, 4, 5], [6], [7, 8], [1, 0, 2, 0, 1, 1], [2, 2])
+    train(made, folder, data, hooks=hooks, device="cpu")
+
+
 class Stopped(Exception):
     """Thrown out of a hook, as a user who presses Ctrl-C."""
 

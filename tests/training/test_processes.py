@@ -29,7 +29,7 @@ from agentzoo.training.loop import build_model
 from agentzoo.training.machine import check_machine, device_line
 from agentzoo.training.processes import Share, Weights, check_launch, weighted
 from agentzoo.training.state import checksum
-from training.cases import recipe, repeatable, run
+from training.cases import recipe, repeatable, run, train_shared
 
 TESTS = Path(__file__).parent.parent
 SCRIPT = """
@@ -37,38 +37,31 @@ import os, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 import torch
-from data.cases import episodes_of
 from agentzoo.training.hooks import Hooks
-from agentzoo.training.loop import train
-from training.cases import recipe
+from training.cases import train_shared
 
 sys.setswitchinterval(10)  # a thread that is still at work when Python ends aborts the process
 torch.set_num_threads(1)
 folder, killed = Path(sys.argv[2]), int(sys.argv[3])
-made = recipe(steps=20, batch_size=64, log_every=1, checkpoint_every=5, warmup_steps=0, lr=1e-3)
-made = made.override(["model.dropout=0.0", "data.context=3"])
-data = episodes_of([1, 2, 3, 4, 5], [6], [7, 8], [1, 0, 2, 0, 1, 1], [2, 2])  # windows of one to three steps
 
 def kill(step):
     if step == killed:
         os._exit(9)
 
-train(made, folder, data, hooks=Hooks(on_step=kill), device="cpu")
-train(made, folder / "again", data, device="cpu")
+train_shared(folder, Hooks(on_step=kill))
+train_shared(folder / "again")
 """
 
 
-def start(folder: Path, processes: int, killed: int = 0) -> str:
-    """Train in `processes`, as a user starts them; what they say on standard error."""
+def start_two(folder: Path, killed: int = 0) -> None:
+    """Train in two processes, as a user starts them."""
     script = folder.parent / "script.py"
     script.write_text(SCRIPT)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     own = [str(script), str(TESTS), str(folder), str(killed)]
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *(launcher if processes > 1 else []), *own]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    done = subprocess.run([*launcher, *own], capture_output=True, text=True, env=environment, timeout=300)
     assert bool(done.returncode) == bool(killed), done.stderr
-    return done.stderr
 
 
 def drawn_by_each_process(model: type[SequenceModel]) -> bool:
@@ -87,12 +80,13 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 @pytest.mark.slow
 def test_two_processes_are_one_with_the_same_batch_are_killed_and_go_on_as_two_or_as_one(tmp_path: Path) -> None:
     one, two, cut, changed = (tmp_path / name for name in ("one", "two", "cut", "changed"))
-    start(one, 1)
-    start(two, 2)
-    start(cut, 2, killed=12)
+    train_shared(one)
+    start_two(two)
+    start_two(cut, killed=12)
     shutil.copytree(cut, changed)
-    start(cut, 2)
-    said = start(changed, 1)
+    start_two(cut)
+    with pytest.warns(UserWarning, match="was written by 2 processes, but this run has 1"):
+        train_shared(changed)
     assert len(losses(two)) == 20
     assert losses(two / "again") == losses(two)  # a second training in the same processes
     for folder in (two, changed):
@@ -100,7 +94,6 @@ def test_two_processes_are_one_with_the_same_batch_are_killed_and_go_on_as_two_o
         assert all(torch.allclose(value, weights(folder)[name], atol=1e-5) for name, value in weights(one).items())
     assert losses(cut) == losses(two)
     assert all(torch.equal(value, weights(cut)[name]) for name, value in weights(two).items())
-    assert "was written by 2 processes, but this run has 1" in said
     (only,) = read_record(Recipe, two / RECIPE).ran
     assert (only.processes, only.precision, only.threads, len(only.devices)) == (2, "fp32", 1, 1)
     ran = read_record(Recipe, changed / RECIPE).ran
