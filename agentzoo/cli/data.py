@@ -220,7 +220,10 @@ def behaviour(
         int, typer.Option("--batch-size", min=1, help="SAC's minibatch; half of it trains faster, with more noise.")
     ] = 256,
 ) -> None:
-    """Train a policy from scratch (SAC; PPO for images) and keep every step. A stopped run continues."""
+    """Train a policy from scratch (SAC; PPO for images) and keep every step.
+
+    A stopped run continues, also with another --threshold or --max-steps.
+    """
     from agentzoo.data.making.behaviour import train_behaviour
     from agentzoo.data.making.behaviour_record import BehaviourOptions, Score, short_name
 

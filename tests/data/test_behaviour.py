@@ -20,7 +20,7 @@ from conftest import ClosingEnv
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 
 from agentzoo.data.making.behaviour import _restore, train_behaviour
-from agentzoo.data.making.behaviour_record import BehaviourOptions
+from agentzoo.data.making.behaviour_record import BehaviourOptions, Score, read_behaviour
 from agentzoo.data.making.buffers import read_npz
 from agentzoo.data.making.recorder import Recorder, fill_replay_buffer
 from agentzoo.errors import ConfigError, DataError, SpaceError, StorageError, UnknownNameError
@@ -166,6 +166,22 @@ def test_a_changed_checkpoint_runs_no_code(tmp_path: Path) -> None:
             with pytest.raises(DataError, match="is not a checkpoint of this run"):
                 train_behaviour("Pendulum-v1", tmp_path, replace(FEW, learning_starts=250))
     assert not ran.exists()
+
+
+def test_a_stopped_run_goes_on_with_another_threshold_and_more_steps(tmp_path: Path) -> None:
+    def stop_after_two(score: Score) -> None:
+        if score.steps == 600:
+            raise StopRun
+
+    with pytest.raises(StopRun):
+        train_behaviour("Pendulum-v1", tmp_path / "one", replace(FEW, max_steps=900), on_score=stop_after_two)
+    shutil.copytree(tmp_path / "one", tmp_path / "other")
+    other = train_behaviour("Pendulum-v1", tmp_path / "other", replace(FEW, threshold=-1e9, max_steps=900))
+    assert (other.reached, other.steps, other.replay_episodes) == (True, 600, 3)
+    more = train_behaviour("Pendulum-v1", tmp_path / "one", replace(FEW, max_steps=1200))
+    assert ([score.steps for score in more.scores], more.reached) == ([300, 600, 900, 1200], False)
+    assert more.options == replace(FEW, max_steps=1200)
+    assert read_behaviour(tmp_path / "one" / "behaviour.json") == more
 
 
 def test_fewer_steps_than_were_recorded_are_refused_in_folders_of_older_versions_too(tmp_path: Path) -> None:

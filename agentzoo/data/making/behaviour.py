@@ -52,6 +52,9 @@ def train_behaviour(
 
     The algorithm is SAC, or PPO for images (`game_behaviour`).
 
+    A stopped run may go on with another threshold or limit of steps. One whose last score reaches the new threshold is
+    finished without further training.
+
     Args:
         env_id: an environment with Box observations and Box actions, or with images and Discrete actions.
         folder: receives the files named above; one folder per run.
@@ -107,6 +110,7 @@ def _train_sac(
     if record.steps:
         _restore(model, checkpoint / POLICY)
         model.num_timesteps = record.steps
+        record.reached = record.scores[-1].mean >= options.threshold
         recorder.restore(checkpoint / TRANSITIONS)
         fill_replay_buffer(model, recorder)
         model.set_random_seed(options.seed + record.steps)  # the state of the run's generators is not stored

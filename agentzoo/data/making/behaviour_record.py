@@ -76,6 +76,8 @@ def short_name(env_id: str) -> str:
 def open_record(folder: Path, env_id: str, options: BehaviourOptions) -> Behaviour:
     """The record of the run in `folder`, a new one if there is none.
 
+    A stopped run may go on with another threshold and another limit of steps, which then replace those in the record.
+
     Raises:
         ConfigError: it is of a different environment or has other options. DataError: it cannot be read.
     """
@@ -85,6 +87,10 @@ def open_record(folder: Path, env_id: str, options: BehaviourOptions) -> Behavio
     record = read_behaviour(path)
     there = {"env": record.env_id, "seed": record.seed, **({} if record.options is None else asdict(record.options))}
     asked = {"env": env_id, **asdict(options)}
+    if record.policy is None:
+        there.pop("threshold", None)
+        if options.max_steps >= record.steps:
+            there.pop("max_steps", None)
     changed = [f"{name} {value!r} instead of {asked[name]!r}" for name, value in there.items() if value != asked[name]]
     if changed:
         raise ConfigError(f"{folder} holds a run with {'; '.join(changed)}. Choose another --out, or delete it.")
