@@ -22,7 +22,7 @@ from agentzoo.acting.passes import WINDOW, Pass, StepPass, pass_of
 from agentzoo.errors import RuntimeMismatchError, StorageError, warn
 from agentzoo.nn.base import ActingMode, SequenceModel
 from agentzoo.nn.masked_model import Known
-from agentzoo.store.cache import private_folder
+from agentzoo.store.cache import forget_unused, mark_used, private_folder
 from agentzoo.store.files import write_atomic
 from agentzoo.store.tensors import fingerprint
 from agentzoo.types import Batch
@@ -119,6 +119,7 @@ def freeze(model: SequenceModel, mode: ActingMode, name: str, steps: int | None 
         try:
             frozen = kind(run.model, run, file.read_bytes())
             compare(run, frozen, name)
+            mark_used(file)
             return frozen
         except Exception:  # a broken file, or one of a wrapped or hooked network: export again
             file.unlink(missing_ok=True)
@@ -128,6 +129,7 @@ def freeze(model: SequenceModel, mode: ActingMode, name: str, steps: int | None 
     compare(run, frozen, name)
     if file is not None:
         write_atomic(file, data)
+        forget_unused(file.parent)
     return frozen
 
 

@@ -27,7 +27,7 @@ from agentzoo.data.minari import load_episodes, open_dataset
 from agentzoo.data.names import datasets_root
 from agentzoo.errors import DataError, StorageError
 from agentzoo.store.cache import VARIABLE as CACHE_VARIABLE
-from agentzoo.store.cache import cache_folder, make_private
+from agentzoo.store.cache import cache_folder, forget_unused, make_private, mark_used
 from agentzoo.store.exclusive import exclusive
 from agentzoo.store.files import sha256, staging, with_advice, write_atomic
 from agentzoo.types import ActionSpec, Config, IntArray, ObservationSpec
@@ -126,8 +126,9 @@ def map_dataset(dataset_id: str, obs_keys: tuple[str, ...] | None = None) -> Map
     """The dataset as `load_episodes` reads it, from memory-mapped files, which are created if missing.
 
     The folder's name holds the dataset's id and a hash of its files, the observation keys and the versions of NumPy and
-    agentzoo. So a rebuilt dataset, or another version that derives other arrays, gets a new folder. If several
-    processes call this at once, one creates the files and the others wait.
+    agentzoo. So a rebuilt dataset, or another version that derives other arrays, gets a new folder. Writing one
+    deletes those that no run has used for 30 days. If several processes call this at once, one creates the files and
+    the others wait.
 
     Raises:
         UnknownNameError, SpaceError, DataError: as `load_episodes`. StorageError: the cache cannot be written.
@@ -144,6 +145,8 @@ def map_dataset(dataset_id: str, obs_keys: tuple[str, ...] | None = None) -> Map
         with exclusive(folder.parent / ".lock", CACHE_VARIABLE):
             if not (folder / SPEC).exists():
                 write_mapped(load_episodes(dataset_id, obs_keys), folder)
+                forget_unused(folder.parent)
+    mark_used(folder)
     return MappedEpisodes.open(folder)
 
 

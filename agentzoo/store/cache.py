@@ -8,12 +8,16 @@ only owners may rename (the sticky bit, as on /tmp).
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from agentzoo.errors import StorageError
 
 VARIABLE = "AGENTZOO_CACHE"
+UNUSED_DAYS = 30
 
 
 def cache_folder() -> Path:
@@ -55,6 +59,28 @@ def make_private(folder: Path) -> None:
     """Create the folder and missing folders above it, writable by the user alone, whatever the umask."""
     for missing in reversed([one for one in (folder, *folder.parents) if not one.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
+
+
+def mark_used(path: Path) -> None:
+    """Note the time at which a file or folder of the cache was used last, for `forget_unused`."""
+    with suppress(OSError):
+        os.utime(path)
+
+
+def forget_unused(folder: Path) -> None:
+    """Delete what lies in `folder` and was neither written nor marked as used in the last `UNUSED_DAYS` days.
+
+    A process that has mapped such a file keeps its data. What cannot be deleted stays.
+    """
+    oldest = time.time() - UNUSED_DAYS * 24 * 3600
+    for path in folder.iterdir():
+        with suppress(OSError):  # another process may delete it first
+            if path.lstat().st_mtime > oldest or path.name == ".lock":
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink()
 
 
 def require_private(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
 import sys
 import warnings
@@ -186,11 +187,18 @@ def test_the_file_is_exported_once_and_again_for_other_weights(
     agent = small_agent().freeze()
     (file,) = cache.iterdir()
     assert str(file) in capfd.readouterr().err
+    unused = cache / "unused.onnx"
+    unused.touch()
+    for path in (file, unused):
+        os.utime(path, (0, 0))
     small_agent().freeze()
     assert capfd.readouterr().err == ""
+    assert unused.exists()
     scale(agent.model)
-    agent.freeze()
+    agent.freeze()  # a new file is written, and what was not used for a month deleted
     assert len(list(cache.iterdir())) == 2
+    assert file.exists()
+    assert not unused.exists()
     monkeypatch.setattr(frozen, "OPSET", 19)
     agent.freeze()
     assert len(list(cache.iterdir())) == 3

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import time
 import warnings
 from dataclasses import fields
 from multiprocessing.connection import Connection
@@ -88,6 +89,27 @@ def test_a_dataset_is_read_once_and_again_when_it_changes(tiny_hopper: str, monk
     metadata = datasets_root() / tiny_hopper / "data" / "metadata.json"
     metadata.write_text(json.dumps({**json.loads(metadata.read_text()), "author": "another"}))
     assert map_dataset(tiny_hopper).folder.name != folder.name
+
+
+def test_arrays_that_no_run_used_for_a_month_are_deleted_when_new_ones_are_written(
+    tiny_hopper: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mapped_by(version: str) -> Path:
+        monkeypatch.setattr("agentzoo.data.mapped.__version__", version)
+        return map_dataset(tiny_hopper).folder
+
+    old, used = mapped_by("0.0.1"), mapped_by("0.0.2")
+    month_ago = time.time() - 31 * 24 * 3600
+    for folder in (old, used, old.parent / ".lock"):
+        os.utime(folder, (month_ago, month_ago))
+    held = MappedEpisodes.open(old)
+    mapped_by("0.0.2")  # nothing is written
+    assert old.exists()
+    mapped_by("0.0.3")
+    assert not old.exists()
+    assert used.exists()
+    assert (old.parent / ".lock").exists()
+    assert held.rewards.sum() == load_episodes(tiny_hopper).rewards.sum()
 
 
 def test_another_version_of_agentzoo_does_not_read_the_arrays_of_this_one(
