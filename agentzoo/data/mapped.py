@@ -139,6 +139,7 @@ def map_dataset(dataset_id: str, obs_keys: tuple[str, ...] | None = None) -> Map
     for path in sorted(path for path in data.rglob("*") if path.is_file()):
         digest.update(f"{path.relative_to(data)} {sha256(path)}\n".encode())
     folder = cache_folder() / "episodes" / f"{dataset_id.replace('/', '--')}-{digest.hexdigest()[:16]}"
+    mark_used(folder)  # before it is looked for: no other process deletes it from here on
     if not (folder / SPEC).exists():
         with suppress(OSError):  # `exclusive` reports it
             make_private(folder.parent)  # code is cached beside it
@@ -146,7 +147,6 @@ def map_dataset(dataset_id: str, obs_keys: tuple[str, ...] | None = None) -> Map
             if not (folder / SPEC).exists():
                 write_mapped(load_episodes(dataset_id, obs_keys), folder)
                 forget_unused(folder.parent)
-    mark_used(folder)
     return MappedEpisodes.open(folder)
 
 

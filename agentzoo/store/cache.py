@@ -73,14 +73,16 @@ def forget_unused(folder: Path) -> None:
     A process that has mapped such a file keeps its data. What cannot be deleted stays.
     """
     oldest = time.time() - UNUSED_DAYS * 24 * 3600
-    for path in folder.iterdir():
+    with os.scandir(folder) as entries:
+        found = [entry for entry in entries if entry.name != ".lock"]
+    for entry in found:
         with suppress(OSError):  # another process may delete it first
-            if path.lstat().st_mtime > oldest or path.name == ".lock":
+            if entry.stat(follow_symlinks=False).st_mtime > oldest:
                 continue
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry)
             else:
-                path.unlink()
+                os.unlink(entry)
 
 
 def require_private(path: Path) -> None:

@@ -52,8 +52,8 @@ def train_behaviour(
 
     The algorithm is SAC, or PPO for images (`game_behaviour`).
 
-    A stopped run may go on with another threshold or limit of steps. One whose last score reaches the new threshold is
-    finished without further training.
+    A stopped run may go on with another threshold or limit of steps. SAC is not trained further if its last score
+    reaches the new threshold.
 
     Args:
         env_id: an environment with Box observations and Box actions, or with images and Discrete actions.
