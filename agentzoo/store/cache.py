@@ -82,7 +82,7 @@ def forget_unused(folder: Path) -> None:
             if entry.is_dir(follow_symlinks=False):
                 shutil.rmtree(entry)
             else:
-                os.unlink(entry)
+                Path(entry).unlink()
 
 
 def require_private(path: Path) -> None:
