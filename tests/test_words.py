@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from agentzoo.data.making.catalogue import DATASETS
 from agentzoo.errors import ConfigError
 from agentzoo.hub.card import card_text
 from agentzoo.hub.records import read_records
-from agentzoo.hub.tables import best_table, with_table
+from agentzoo.hub.tables import best_table, markdown_table, with_table
 from agentzoo.hub.verify import check_files
 from agentzoo.recipe import differences, load_recipe
 from agentzoo.store.files import CARD
@@ -100,10 +101,26 @@ def test_an_environment_is_named_in_its_first_row() -> None:
     assert [env for env in named if env] == sorted(set(named) - {""})
 
 
+def test_an_environment_shows_its_five_best_families() -> None:
+    rows = best_rows()
+    assert max(Counter(row[0] for row in rows).values()) == 5
+    medium = {row[1].strip("`") for row in rows if row[0] == "PointMaze_Medium-v3"}  # eight families reach the goal
+    assert "smollm-dt-pointmaze-medium" in medium  # 143 steps, the fewest
+    assert not medium & {"dtma-pointmaze-medium", "unimask-pointmaze-medium"}  # 153 steps; 0.99 of the goals
+
+
 def test_minutes_on_a_gpu_are_marked() -> None:
-    minutes = {row[1].strip("`"): row[5] for row in best_rows()}
+    rows = [[cell.strip() for cell in line.split("|")] for line in markdown_table().splitlines()[2:]]
+    minutes = {row[1].partition("`](")[0].removeprefix("[`"): row[6] for row in rows}
     assert minutes["smollm-dt-pointmaze-medium"] == "3 (GPU)"
     assert minutes["dt-walker2d-medium-expert"] == "10"
+
+
+def test_a_maze_shows_steps_to_its_goals() -> None:
+    found = {row[1].strip("`"): (row[3], row[-1]) for row in best_rows()}
+    assert found["gpt2-dtma-pointmaze-large"] == ("1.00 in 206", "1.00 in 209")  # as on its card, over all episodes
+    assert found["unimask-maze2d-dense"][0] == "1.63"  # its episodes all have 200 steps
+    assert found["dt-pendulum-mixed"][0] == "-188"
 
 
 def test_the_index_shown_sends_an_id_to_a_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ class Summary(Config):
     steps: int | None = None
     dataset: str | None = None
     mean_return: float | None = None
+    steps_to_goal: float | None = None  # mean over episodes and training seeds, where episodes end at a goal
     data_return: float | None = None  # mean return of the episodes it was trained on
     score: float | None = None
     low: float | None = None
@@ -183,6 +184,13 @@ class _Headline(_Part):
     mean_return: float
     score: float | None
     score_interval: tuple[float, float] | None
+    lengths: tuple[int, ...]
+    success_rate: float | None
+
+    @property
+    def ends_at_goal(self) -> bool:
+        """As `Result.ends_at_goal`."""
+        return self.success_rate is not None and len(set(self.lengths)) > 1
 
 
 class _Dataset(_Part):
@@ -203,7 +211,9 @@ def measured(seeds: Sequence[_Headline | Result]) -> dict[str, Any]:
     """Fields of a `Summary` from the results of one or more training seeds; the interval is the first one's."""
     low, high = seeds[0].score_interval or (None, None)
     each = tuple((one.mean_return, one.score) for one in seeds)
-    return {"mean_return": each[0][0], "score": each[0][1], "seeds": each, "low": low, "high": high}
+    steps = fmean(fmean(one.lengths) for one in seeds) if seeds[0].ends_at_goal else None
+    found = {"mean_return": each[0][0], "score": each[0][1], "seeds": each, "low": low, "high": high}
+    return {**found, "steps_to_goal": steps}
 
 
 class _Results(_Part):

@@ -8,8 +8,9 @@ from agentzoo.hub.zoo import summaries
 from agentzoo.registry import CLONE, is_clone
 from agentzoo.text import amount, fixed
 
-HEAD = "score (95 %) | return | seeds | minutes |"
-RULE = "---|---|---:|---:|---:|---:|"
+HEAD = "score (95 %) | return | seeds |"
+RULE = "---|---|---:|---:|---:|"
+FAMILIES = 5  # rows of an environment in the README
 
 
 def markdown_table() -> str:
@@ -18,18 +19,20 @@ def markdown_table() -> str:
     Raises:
         CheckpointError: an agent's folder cannot be read; no agent may silently be missing from the table.
     """
-    lines = [f"| agent | environment | {HEAD} data | target | trained on | updates |", f"|{RULE}---:|---:|---|---:|"]
+    lines = [f"| agent | environment | {HEAD} minutes | data | target | trained on | updates |"]
+    lines.append(f"|{RULE}---:|---:|---:|---|---:|")
     for one in _staged():
         data = "" if one.data_return is None else amount(one.data_return, ",")
-        ends = f"{data} | {one.target:,g} | `{one.dataset or ''}` | {one.steps:,} |"
+        ends = f"{_minutes(one)} | {data} | {one.target:,g} | `{one.dataset or ''}` | {one.steps:,} |"
         name = f"[`{one.agent_id}`]({one.agent_id}/README.md)"
         lines.append(f"| {name} | {one.env or ''} | {_measured(one)} {ends}")
     return "\n".join(lines)
 
 
 def best_table() -> str:
-    """A table of the best staged agent of each environment and family, by score or, without scores, by return.
+    """A table of each environment's best families, at most `FAMILIES` of them, each with its best staged agent.
 
+    The best has the highest score, without scores the highest return, of equal returns the fewest steps to its goal.
     An environment is named in its first row. The score of behaviour cloning on the same dataset is in the last column.
 
     Raises:
@@ -40,7 +43,8 @@ def best_table() -> str:
         key = (one.env or "", one.family or "")
         if key not in best or _merit(one) > _merit(best[key]):
             best[key] = one
-    keys = sorted(best)
+    by_env = {env: sorted((key for key in best if key[0] == env), key=lambda key: _merit(best[key])) for env, _ in best}
+    keys = sorted(key for found in by_env.values() for key in found[-FAMILIES:])
     first = dict(reversed(keys))
     lines = [f"| environment | agent | {HEAD} `{CLONE}` |", f"|{RULE}---:|"]
     for env, family in keys:
@@ -81,27 +85,33 @@ def _staged() -> list[Summary]:
     return [one for one in found if one.staged]
 
 
-def _merit(one: Summary) -> tuple[float, float]:
+def _merit(one: Summary) -> tuple[float, float, float]:
     lowest = float("-inf")
     score, reached = one.typical_score(), one.typical_return()
-    return (lowest if score is None else score, lowest if reached is None else reached)
+    steps = 0.0 if one.steps_to_goal is None else one.steps_to_goal
+    return (lowest if score is None else score, lowest if reached is None else reached, -steps)
 
 
 def _clone(one: Summary) -> str:
     """The mean score of behaviour cloning on the same data, else its mean return."""
-    clone = one.clone
-    if clone is None:
+    if one.clone is None:
         return ""
-    score = clone.typical_score()
-    return amount(clone.typical_return() or 0.0, ",") if score is None else fixed(score, 1)
+    score = one.clone.typical_score()
+    return _return(one.clone) if score is None else fixed(score, 1)
 
 
 def _measured(one: Summary) -> str:
     """The cells of `HEAD`."""
-    cells = (
-        one.shown_score(),
-        "" if (reached := one.typical_return()) is None else amount(reached, ","),
-        str(len(one.seeds) or ""),
-        "" if one.seconds is None else f"{one.seconds / 60:.0f}{' (GPU)' if one.on_gpu else ''}",
-    )
-    return " | ".join(cells) + " |"
+    return f"{one.shown_score()} | {_return(one)} | {len(one.seeds) or ''} |"
+
+
+def _return(one: Summary) -> str:
+    """`3,090`, or `1.00 in 68` steps where an episode ends at its goal."""
+    reached = one.typical_return()
+    if reached is None:
+        return ""
+    return amount(reached, ",") + ("" if one.steps_to_goal is None else f" in {one.steps_to_goal:.0f}")
+
+
+def _minutes(one: Summary) -> str:
+    return "" if one.seconds is None else f"{one.seconds / 60:.0f}{' (GPU)' if one.on_gpu else ''}"
