@@ -10,10 +10,13 @@ from pathlib import Path
 from agentzoo.errors import StorageError, UnknownNameError, did_you_mean
 
 # names in `data.making.catalogue`; the datasets are called zoo/NAME-v0
-LOCOMOTION = tuple(
-    f"{env}/{kind}"
-    for env in ("hopper", "halfcheetah", "walker2d")
-    for kind in ("medium", "medium-replay", "expert", "medium-expert")
+LOCOMOTION = (
+    *(
+        f"{env}/{kind}"
+        for env in ("hopper", "halfcheetah", "walker2d")
+        for kind in ("medium", "medium-replay", "expert", "medium-expert")
+    ),
+    *("ant/medium", "ant/medium-replay"),
 )
 MAZES = tuple(f"pointmaze/{maze}" for maze in ("umaze", "medium", "large"))
 MAZE2D = ("maze2d-dense/medium", "maze2d-dense/medium-heldout")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from agentzoo.models.bc import BCConfig
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
 from agentzoo.recipes._doorkey import DOORKEY_EVAL, doorkey_data
-from agentzoo.recipes._tasks import CLASSIC, KINDS, LOCOMOTION, MAZES, classic, locomotion, maze2d_dense, pointmaze
+from agentzoo.recipes._tasks import CLASSIC, LEGGED, MAZES, classic, locomotion, maze2d_dense, pointmaze
 
 BUDGET = TrainConfig(steps=12_000, batch_size=1_024, lr=1e-3, warmup_steps=500, schedule="cosine", clip=None)
 SMALL_BUDGET = BUDGET.model_copy(update={"steps": 3_000})
@@ -25,11 +25,10 @@ def _recipe(task: str, data: DataConfig, evaluation: EvalConfig, train: TrainCon
     return Recipe(agent_id=f"bc-{task}", model=model, data=data, train=train, eval=evaluation)
 
 
-_LOCOMOTION = [(env, kind) for env in LOCOMOTION for kind in KINDS]
 RECIPES = {
     recipe.agent_id: recipe
     for recipe in (
-        *(_recipe(f"{env}-{kind}", *locomotion(env, kind)) for env, kind in _LOCOMOTION),
+        *(_recipe(f"{env}-{kind}", *locomotion(env, kind)) for env, kind in LEGGED),
         *(_recipe(f"pointmaze-{maze}", *pointmaze(maze)) for maze in MAZES),
         *(_recipe(f"{env}-mixed", *classic(env), SMALL_BUDGET, dim=64) for env in CLASSIC),
         _recipe("doorkey", doorkey_data(), DOORKEY_EVAL, SMALL_BUDGET, dim=64),

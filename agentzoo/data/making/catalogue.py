@@ -30,7 +30,6 @@ TRUST_OPTION = "--trust-policies"  # loading a policy in SB3's format can run co
 MADE_BY = "`agentzoo data behaviour ENV --threshold R` makes such a folder, behaviour/<env>."
 POINTMAZE_KEYS = ("observation", "desired_goal")  # 4 + 2 numbers; `achieved_goal` repeats the position
 EPISODIC = (("continuing_task", False),)  # PointMaze terminates at the goal instead of setting a new goal
-
 EnvOptions = tuple[tuple[str, bool], ...]
 
 
@@ -240,7 +239,7 @@ def _counted(rollouts: Iterable[Rollout], options: BuildOptions) -> Iterator[Rol
 
 
 def _locomotion() -> Iterator[DatasetRecipe]:
-    for env, title in (("hopper", "Hopper"), ("halfcheetah", "HalfCheetah"), ("walker2d", "Walker2d")):
+    for env, title in (("hopper", "Hopper"), ("halfcheetah", "HalfCheetah"), ("walker2d", "Walker2d"), ("ant", "Ant")):
         env_id, medium, expert = f"{title}-v5", f"{env}/medium", f"{env}/expert"
         yield DatasetRecipe(
             name=medium,
@@ -259,6 +258,8 @@ def _locomotion() -> Iterator[DatasetRecipe]:
             episodes=_replay(f"{env}-medium-replay.npz"),
             steps=None,
         )
+        if env == "ant":  # the Hub's experts read the 111 numbers of Ant-v3, not the 105 of Ant-v5
+            continue
         yield DatasetRecipe(
             name=expert,
             env_id=env_id,
