@@ -184,7 +184,7 @@ class _Headline(_Part):
     mean_return: float
     score: float | None
     score_interval: tuple[float, float] | None
-    lengths: tuple[int, ...]
+    lengths: Annotated[tuple[int, ...], Field(min_length=1)]
     success_rate: float | None
 
     @property

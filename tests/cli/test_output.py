@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import warnings
@@ -22,6 +23,8 @@ from agentzoo.cli.console import console, listing, print_facts, print_listing, w
 from agentzoo.hub.overview import overview
 from agentzoo.hub.zoo import summaries
 from agentzoo.recipes._table import TABLE, table_text
+from agentzoo.store.files import RESULTS
+from agentzoo.store.locate import staged_agents
 from agentzoo.text import counted, duration
 
 # Reads (words, environment variables, file) a line and runs the command in this process, which imports nothing else.
@@ -142,6 +145,17 @@ def test_a_glance_at_the_zoo_sees_what_a_full_check_sees(tmp_path: Path, monkeyp
     (tmp_path / "dt-mine" / "train_config.json").write_text("{")
     assert overview() is None  # the full check says what is wrong
     assert "train_config.json cannot be used" in str({one.agent_id: one for one in summaries()}["dt-mine"].problem)
+
+
+def test_a_record_without_episodes_is_a_problem_of_its_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "dt-pointmaze-umaze"
+    shutil.copytree(staged_agents()[folder.name], folder)
+    results = json.loads((folder / RESULTS).read_text())
+    results["seeds"][0]["lengths"] = []
+    (folder / RESULTS).write_text(json.dumps(results))
+    monkeypatch.setenv("AGENTZOO_ZOO", str(tmp_path))
+    assert overview() is None
+    assert "seeds.0.lengths" in str({one.agent_id: one for one in summaries()}[folder.name].problem)
 
 
 def test_colors_of_others_warnings_do_not_leak() -> None:
