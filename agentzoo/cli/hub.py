@@ -22,7 +22,7 @@ from agentzoo.cli.options import (
     TrustOptionsOption,
     ZooOption,
 )
-from agentzoo.cli.staging import remeasure, stage
+from agentzoo.cli.staging import remeasure, seeds, stage
 from agentzoo.errors import ConfigError
 from agentzoo.store.named import require_finished, require_folder, require_remote, warn_of_no_zoo
 from agentzoo.text import amount, counted
@@ -30,6 +30,7 @@ from agentzoo.text import amount, counted
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Stage, check, push and pull agents; import, export.")
 app.command()(stage)
 app.command()(remeasure)
+app.command()(seeds)
 
 
 @app.command()

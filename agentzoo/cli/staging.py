@@ -1,4 +1,4 @@
-"""`agentzoo hub stage` and `agentzoo hub remeasure`: measuring what is published. Heavy imports happen inside."""
+"""`agentzoo hub stage`, `remeasure` and `seeds`: measuring what is published. Heavy imports happen inside."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Annotated, Literal
 
 import typer
 from rich.progress import Progress
+from rich.table import Table
 
-from agentzoo.cli.console import bar_columns, console, errors_console, plain
+from agentzoo.cli.console import bar_columns, console, errors_console, plain, print_listing
 from agentzoo.cli.options import FolderArg, HistoryOption, TargetOption, TrustOption, TrustOptionsOption, ZooOption
 from agentzoo.store.named import require_finished, require_folder
 from agentzoo.text import amount
@@ -138,3 +139,28 @@ def remeasure(
         )
     asked = f"asked for {amount(head.target_return)}, it returns {head.return_in_words()}"
     console.print(f"{plain(folder.resolve().name)}: {asked}")
+
+
+def seeds(
+    folder: FolderArg,
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Folders of finished runs of its recipe, each with another seed."),
+    ],
+    trust_env_module: TrustOption = False,
+    trust_env_options: TrustOptionsOption = False,
+) -> None:
+    """Measure runs with other training seeds and show them on a staged agent's card, beside its own."""
+    require_folder(folder)
+    for run in runs:
+        require_finished(run)
+    from agentzoo.hub.seed_rows import add_seeds
+
+    with staging_progress("measuring, episodes") as (on_progress, on_episodes):
+        results = add_seeds(
+            folder, runs, trust_env_module=trust_env_module, on_progress=on_progress, on_episodes=on_episodes
+        )
+    table = Table("training seed", "score", "return", "episodes")
+    for one in (results.headline, *results.seeds):
+        table.add_row(str(one.training_seed), one.score_in_words(), one.return_in_words(), str(one.episodes))
+    print_listing(table)

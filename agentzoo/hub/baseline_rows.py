@@ -10,9 +10,10 @@ from pydantic import Field
 
 from agentzoo.errors import ConfigError
 from agentzoo.evaluation.baselines import BASELINES, CLONE, add_row
-from agentzoo.evaluation.results import Baseline
+from agentzoo.evaluation.results import Baseline, Result
+from agentzoo.evaluation.scores import with_reference
 from agentzoo.hub.card import write_card
-from agentzoo.hub.finished_runs import headline, load_finished, measured
+from agentzoo.hub.finished_runs import headline, load_finished, measured, measured_as_staged
 from agentzoo.recipe import Recipe, differences, load_recipe
 from agentzoo.record import read_record
 from agentzoo.registry import is_clone, recipe_table
@@ -48,7 +49,8 @@ def add_runs(
     """Measure finished runs on the 100 headline episodes, add them to `zoo/baselines.json` and update the cards.
 
     A row replaces one of the same dataset, method and training seed. Results are stored in each run's folder, so a
-    second call measures nothing. The row of a staged clone is its headline, of the float16 weights.
+    second call measures nothing. The row of a staged clone is its headline; other clones, too, are measured with
+    float16 weights.
 
     Returns:
         The rows, in the order of `runs`.
@@ -61,8 +63,7 @@ def add_runs(
     _require_distinct(made)
     path, found, datasets = zoo / BASELINES, [], set()
     for run, recipe, making in made:
-        measure = headline if (run / RESULTS).is_file() else measured
-        result = measure(run, EPISODES, on_progress, trust_env_module)
+        result = _measured(run, recipe, on_progress, trust_env_module)
         rows = log.read_log(run)
         updates = int(rows[-1]["step"]) if rows else recipe.train.steps
         row = Baseline(
@@ -79,6 +80,15 @@ def add_runs(
                 on_progress(f"the card of {folder.name}")
                 write_card(folder, zoo=zoo)
     return found
+
+
+def _measured(run: Path, recipe: Recipe, on_progress: Callable[[str], None], trust: bool) -> Result:
+    if (run / RESULTS).is_file():
+        return headline(run, EPISODES, on_progress, trust)
+    if (run / MAKING).is_file():
+        return measured(run, EPISODES, on_progress, trust)
+    settings = with_reference(recipe).eval.model_copy(update={"episodes": EPISODES})
+    return measured_as_staged(run, settings, "float16", on_progress, trust)
 
 
 def _require_distinct(made: Sequence[tuple[Path, Recipe, Making]]) -> None:

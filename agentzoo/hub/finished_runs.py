@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from agentzoo.agent import Agent
 from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.results import Result, evaluate
 from agentzoo.evaluation.rollout import OnEpisode, is_deterministic
+from agentzoo.hub.records import write_settings
+from agentzoo.hub.stored_weights import Stored, convert_weights
 from agentzoo.hub.verify import check_files
+from agentzoo.recipe import EvalConfig
 from agentzoo.record import read_record
-from agentzoo.store.files import RECIPE, RESULT, RESULTS, write_atomic
+from agentzoo.store.files import CONFIG, RECIPE, RESULT, RESULTS, STORED_RESULT, WEIGHTS, write_atomic
 from agentzoo.store.named import require_finished
 from agentzoo.text import counted
 
@@ -35,13 +40,66 @@ def measured(
         on_episode: called with each played episode.
     """
     agent = load_finished(run, trust_env_module)
-    path, stores = run / RESULT, target_return in (None, agent.target_return)
-    kept = read_record(Result, path) if stores and path.is_file() else None
-    if kept is not None and not _asked_alike(kept, agent):
-        kept = None
+    stores = target_return in (None, agent.target_return)
+    kept = _kept(run / RESULT, agent) if stores else None
     if kept is not None and (kept.episodes == episodes or (or_more and kept.episodes > episodes)):
         return kept
     on_progress(f"{counted(episodes, 'episode')} of {run.name}")
+    found = _evaluated(agent, episodes, trust_env_module, on_episode, target_return)
+    if stores and (kept is None or kept.episodes < episodes):
+        write_atomic(run / RESULT, found.to_json())
+    return found
+
+
+def measured_as_staged(
+    run: Path,
+    settings: EvalConfig,
+    weights: Stored,
+    on_progress: Callable[[str], None] = lambda _: None,
+    trust_env_module: bool = False,
+    on_episode: OnEpisode = lambda _: None,
+) -> Result:
+    """The evaluation of a run's final weights as a staged agent holds them: the stored one, or a new one.
+
+    Rounding can change what an agent does, so another training seed is measured as the staged one is. The evaluation is
+    stored in the run's folder, apart from that of `measured`.
+
+    Args:
+        settings: of the staged agent: target return, history and number of episodes.
+        weights: the type in which they are stored.
+        on_episode: called with each played episode.
+
+    Raises:
+        CheckpointError: not finished, without a recipe, or a number is too large for float16.
+    """
+    recipe = load_finished(run, trust_env_module).recipe
+    assert recipe is not None
+    with TemporaryDirectory() as name:
+        copy = Path(name)
+        for file in (CONFIG, WEIGHTS):
+            shutil.copyfile(run / file, copy / file)
+        write_settings(copy, recipe.replace(eval=settings))
+        convert_weights(copy, weights)
+        agent = load_finished(copy, trust_env_module)
+        kept = _kept(run / STORED_RESULT, agent)
+        if kept is not None and kept.episodes == settings.episodes:
+            return kept
+        on_progress(f"{counted(settings.episodes, 'episode')} of {run.name}, its weights as {weights}")
+        found = _evaluated(agent, settings.episodes, trust_env_module, on_episode)
+    write_atomic(run / STORED_RESULT, found.to_json())
+    return found
+
+
+def _kept(path: Path, agent: Agent) -> Result | None:
+    """The stored evaluation, if it has the agent's weights and settings."""
+    kept = read_record(Result, path) if path.is_file() else None
+    return kept if kept is not None and _asked_alike(kept, agent) else None
+
+
+def _evaluated(
+    agent: Agent, episodes: int, trust_env_module: bool, on_episode: OnEpisode, target_return: float | None = None
+) -> Result:
+    """A new evaluation. It names no command, since an id is of a staged agent, not of a run."""
     found = evaluate(
         agent,
         episodes=episodes,
@@ -49,10 +107,7 @@ def measured(
         trust_env_module=trust_env_module,
         on_episode=on_episode,
     )
-    found = found.model_copy(update={"command": None})  # an id names the staged agent, not this run
-    if stores and (kept is None or kept.episodes < episodes):
-        write_atomic(path, found.to_json())
-    return found
+    return found.model_copy(update={"command": None})
 
 
 def headline(

@@ -105,8 +105,7 @@ def _require_one_seed(staged: Path, results: Results) -> None:
     if results.seeds:
         raise ConfigError(
             f"{staged} shows {counted(len(results.seeds), 'other training seed')}, whose weights it does not hold. "
-            "Train all and stage them again (`agentzoo hub stage RUN --seed-run RUN`), or drop their rows "
-            "(--drop-seeds)."
+            "Drop their rows (--drop-seeds); `agentzoo hub seeds` then measures finished runs of them anew."
         )
 
 

@@ -11,13 +11,14 @@ from agentzoo.agent import Agent
 from agentzoo.config import AgentConfig
 from agentzoo.data.minari import load_episodes
 from agentzoo.data.targets import choose_target
-from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.results import Results, TrainingFacts
 from agentzoo.evaluation.scores import with_reference
 from agentzoo.hub.card import write_card
 from agentzoo.hub.finished_runs import load_finished
 from agentzoo.hub.place import require_free_place
 from agentzoo.hub.records import write_settings
+from agentzoo.hub.seed_rows import require_alike, require_other_seeds
 from agentzoo.hub.staging_measurements import Measuring, Tally, facts_of
 from agentzoo.hub.stored_weights import Stored, store_weights
 from agentzoo.hub.studies import take_studies
@@ -56,7 +57,7 @@ def stage(
         run: folder of the run; its agent id names the new folder in `zoo`.
         hardware: the hardware it was trained on, for the card.
         seeds, baselines: other finished runs to show on the card: the same recipe with another seed, and other methods
-            on the same data and environment. A `result.json` in a run is used if it belongs to its weights.
+            on the same data and environment. Evaluations stored in a run are used if they belong to its weights.
         sweep_episodes: episodes for each of eight target returns; 0 omits the sweep.
         studies: records of experiments to show on the card, with figures beside them.
         target: the target return, a rule or a number (`data.targets`); by default the recipe's.
@@ -126,7 +127,7 @@ def _measured(
         training=training,
         best=measuring.best(run),
         **measuring.targets(sweep_episodes),
-        seeds=tuple(measuring.other_run(path) for path in seeds),
+        seeds=tuple(measuring.other_seed(path) for path in seeds),
         baselines=tuple(measuring.other_run(path).model_copy(update=_updates(path)) for path in baselines),
         filmed=measuring.film(),
     )
@@ -156,23 +157,12 @@ def _updates(run: Path) -> dict[str, int]:
 
 def _require_comparable(recipe: Recipe, seeds: Sequence[Path], baselines: Sequence[Path], trust: bool) -> None:
     """Raise ConfigError unless `seeds` share the recipe, and `baselines` its data and environment."""
-    known = {recipe.train.seed}
-    for path in (*seeds, *baselines):
+    require_other_seeds(recipe, seeds, trust)
+    for path in baselines:
         other = load_finished(path, trust).recipe
         assert other is not None
-        if path in seeds:
-            if other.train.seed in known:
-                raise ConfigError(
-                    f"{path} has training seed {other.train.seed} again; each --seed-run needs another seed."
-                )
-            known.add(other.train.seed)
         changed = differences(recipe.unseeded(), other.unseeded())
-        if path not in seeds:
-            changed = {name: changed[name] for name in SHARED if name in changed}
-        if changed:
-            differs = "; ".join(f"{name} is {new!r} instead of {old!r}" for name, (old, new) in changed.items())
-            hint = " A run of another recipe is a --baseline, not a --seed-run." if path in seeds else ""
-            raise ConfigError(f"{path} cannot be shown beside {recipe.agent_id}: {differs}.{hint}")
+        require_alike(path, recipe, {name: changed[name] for name in SHARED if name in changed})
 
 
 def _keep_license(old: Path, new: Path, on_progress: Callable[[str], None]) -> None:

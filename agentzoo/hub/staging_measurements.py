@@ -18,7 +18,8 @@ from agentzoo.errors import AgentzooError, ConfigError
 from agentzoo.evaluation.film import film, save_video
 from agentzoo.evaluation.results import DatasetFacts, Result, evaluate, with_command
 from agentzoo.evaluation.sweep import even_targets, plot_sweeps, rank_correlation, sweep
-from agentzoo.hub.finished_runs import measured
+from agentzoo.hub.finished_runs import measured, measured_as_staged
+from agentzoo.hub.stored_weights import Stored
 from agentzoo.nn.base import ActingMode
 from agentzoo.nn.recurrent import RecurrentModel
 from agentzoo.plots import figure_class
@@ -97,8 +98,18 @@ class Measuring:
         return {
             "headline": self._with_command(head),
             "acting": tuple(map(self._with_command, acting)),
-            "int8": torch.int8 in self.agent.model.stored_types.values(),
+            "int8": self._weights == "int8",
         }
+
+    @property
+    def _weights(self) -> Stored:
+        return "int8" if torch.int8 in self.agent.model.stored_types.values() else "float16"
+
+    def other_seed(self, run: Path) -> Result:
+        """The result of a run with another training seed, with the staged agent's settings and type of weights."""
+        settings, played_one = self.recipe.eval, self._tally.played_one
+        with self._tally.part(settings.episodes):
+            return measured_as_staged(run, settings, self._weights, self._on_progress, self._trust, played_one)
 
     def other_run(self, run: Path) -> Result:
         """The result of another run on the same number of episodes, asked for the same return."""

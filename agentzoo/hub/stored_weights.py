@@ -35,18 +35,31 @@ def store_weights(
     tensors = widened(read_tensors(folder / WEIGHTS)[0])
     for kind in (weights,) if weights else ("float16", "int8"):
         on_progress(f"storing weights as {kind}")
-        save_tensors(folder / WEIGHTS, _converted(tensors, kind, folder / WEIGHTS))
-        size = (folder / WEIGHTS).stat().st_size
+        size = _write(folder, tensors, kind)
         if size <= max_bytes:
-            break
-    else:
-        raise CheckpointError(
-            f"the weights take {size:,} bytes as {kind}, but the limit is {max_bytes:,}; `agentzoo hub stage --max-mb` "
-            "raises it for your own zoo."
-        )
+            return
+    raise CheckpointError(
+        f"the weights take {size:,} bytes as {kind}, but the limit is {max_bytes:,}; `agentzoo hub stage --max-mb` "
+        "raises it for your own zoo."
+    )
+
+
+def convert_weights(folder: Path, kind: Stored) -> None:
+    """Convert an agent's weights in place, as `store_weights` does, whatever their size.
+
+    Raises:
+        CheckpointError: a number is too large for float16.
+    """
+    _write(folder, widened(read_tensors(folder / WEIGHTS)[0]), kind)
+
+
+def _write(folder: Path, tensors: Mapping[str, Tensor], kind: Stored) -> int:
+    """Write the file of weights, and its hash into the config; returns its size in bytes."""
+    save_tensors(folder / WEIGHTS, _converted(tensors, kind, folder / WEIGHTS))
     config = read_record(AgentConfig, folder / CONFIG)
     config = config.model_copy(update={"weights_sha256": sha256(folder / WEIGHTS)})
     write_atomic(folder / CONFIG, config.to_json())
+    return (folder / WEIGHTS).stat().st_size
 
 
 def _converted(tensors: Mapping[str, Tensor], kind: str, path: Path) -> dict[str, Tensor]:

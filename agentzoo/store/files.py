@@ -24,6 +24,7 @@ WEIGHTS = "model.safetensors"
 RECIPE = "train_config.json"
 RESULTS = "results.json"
 RESULT = "result.json"  # an evaluation kept beside a run's weights
+STORED_RESULT = "result-as-staged.json"  # another, of its weights as a staged agent holds them
 CARD = "README.md"
 LOG = "training_log.csv"
 SWEEP_PLOT = "targets.png"

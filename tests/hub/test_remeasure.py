@@ -148,7 +148,7 @@ def test_weights_of_half_the_size_are_measured_as_they_are_stored(tmp_path: Path
 
 
 def test_8_bit_weights_leave_the_rows_of_other_seeds(tmp_path: Path) -> None:
-    """Those were measured with the weights of their runs, which do not change."""
+    """Their weights are not there, so they cannot be measured again."""
     model = SMALL["dt"].model_copy(update={"embed_dim": 128, "n_heads": 1})
     folder = make_folder(tmp_path / "dt-test", model, env_id="Pendulum-v1")
     before = read_records(folder)[2]
