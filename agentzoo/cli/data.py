@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -155,10 +156,9 @@ def build(
         raise ConfigError("give either the NAME of a dataset or --all.")
     if name is not None:
         require_dataset_recipe(name)  # before the heavy imports
-    import time
-
     from agentzoo.data.making.build import build as run
-    from agentzoo.data.making.catalogue import DATASETS, BuildOptions, find_recipe
+    from agentzoo.data.making.catalogue import DATASETS, find_recipe
+    from agentzoo.data.making.dataset_recipe import BuildOptions
 
     recipes = list(DATASETS.values()) if name is None else [find_recipe(name)]
     skipped: list[str] = []

@@ -12,7 +12,8 @@ from typing import Any
 import jinja2
 
 from agentzoo.config import AgentConfig
-from agentzoo.data.making.catalogue import SOURCES_OPTION, TRUST_OPTION, recipe_of
+from agentzoo.data.making.catalogue import recipe_of
+from agentzoo.data.making.dataset_recipe import SOURCES_OPTION, TRUST_OPTION
 from agentzoo.data.references import source_of
 from agentzoo.envs import extras_of, is_game, needs_make_env, package_of
 from agentzoo.envs.env_options import trust_flags

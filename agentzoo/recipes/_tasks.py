@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentzoo.data.targets import Target
+from agentzoo.data.targets import CONSTANTS, Target
 from agentzoo.envs import MAZE2D_DENSE
 from agentzoo.nn.base import ModelConfig
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
 
-# Environment and the Decision Transformer's target return there, the larger of two.
-LOCOMOTION = {
-    "hopper": ("Hopper-v5", 3600.0),
-    "halfcheetah": ("HalfCheetah-v5", 12000.0),
-    "walker2d": ("Walker2d-v5", 5000.0),
-}
+# In our ids, in Gymnasium's.
+LOCOMOTION = {"hopper": "Hopper", "halfcheetah": "HalfCheetah", "walker2d": "Walker2d", "ant": "Ant"}
+MAZES = {"umaze": "UMaze", "medium": "Medium", "large": "Large"}
 KINDS = ("medium", "medium-replay", "medium-expert")
-ANT = "Ant-v5"  # the paper has no target there
-LEGGED = (*((env, kind) for env in LOCOMOTION for kind in KINDS), ("ant", "medium"), ("ant", "medium-replay"))
-# The best return in the data, where it is below that.
+PAPER_SETS = tuple((env, kind) for env in ("hopper", "halfcheetah", "walker2d") for kind in KINDS)
+LEGGED = (*PAPER_SETS, ("ant", "medium"), ("ant", "medium-replay"))
+# The best return in the data, where it is below the constant or there is none.
 BEST = {
     ("hopper", "medium"): 3332.259080321015,
     ("hopper", "medium-replay"): 3124.479416489601,
@@ -45,14 +42,10 @@ def locomotion(env: str, kind: str, context: int = 20) -> tuple[DataConfig, Eval
     The target return follows the rule `d4rl` of `data.targets`: the published constant where the data reaches it, else
     the best return in the data.
     """
-    env_id = ANT if env == "ant" else LOCOMOTION[env][0]
     best = BEST.get((env, kind))
-    target = Target(LOCOMOTION[env][1], "d4rl") if best is None else Target(best, "max")
+    target = Target(CONSTANTS[LOCOMOTION[env]], "d4rl") if best is None else Target(best, "max")
     data = DataConfig(dataset=f"zoo/{env}/{kind}-v0", context=context, rtg_scale=1000.0)
-    return data, EvalConfig(env=env_id, target_return=target.value, target_rule=target.rule)
-
-
-MAZES = {"umaze": "UMaze", "medium": "Medium", "large": "Large"}  # in our ids, in Gymnasium's
+    return data, EvalConfig(env=f"{LOCOMOTION[env]}-v5", target_return=target.value, target_rule=target.rule)
 
 
 def pointmaze(maze: str) -> tuple[DataConfig, EvalConfig]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from agentzoo.models.dtma import DTMAConfig
 from agentzoo.recipe import Recipe
 from agentzoo.recipes._language import NO_DROPOUT, NO_TIMESTEPS, SCRATCH, SHORT_BUDGET, SHORT_CONTEXT, mini_maze
-from agentzoo.recipes._tasks import KINDS, LOCOMOTION, MAZES, locomotion
+from agentzoo.recipes._tasks import MAZES, PAPER_SETS, locomotion
 
 STEPS, CURVE_EVERY = 6_000, 3_000
 
@@ -31,6 +31,6 @@ RECIPES = {
     recipe.agent_id: recipe
     for recipe in (
         *(mini_maze("dtma", maze, DTMAConfig(**{**SCRATCH, **NO_DROPOUT})) for maze in MAZES),
-        *(_locomotion(env, kind) for env in LOCOMOTION for kind in KINDS),
+        *(_locomotion(env, kind) for env, kind in PAPER_SETS),
     )
 }

@@ -8,13 +8,14 @@ training are those of `recipes.dt`, as for `agentzoo train dt --dataset mujoco/h
 
 from __future__ import annotations
 
+from agentzoo.data.references import D4RL_REFERENCES
+from agentzoo.data.targets import CONSTANTS
 from agentzoo.models.dt import DTConfig
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe
 from agentzoo.recipes._tasks import LOCOMOTION
 from agentzoo.recipes.dt import CONTEXT, CPU_BUDGET
 
 LEVELS = ("simple", "medium", "expert")
-ROBOTS = {**LOCOMOTION, "ant": ("Ant-v5", 3879.7)}
 # D4RL/antmaze -> the environment it was recorded in; v5 has other observations
 ANT_MAZES = {
     "umaze": "AntMaze_UMaze-v4",
@@ -38,8 +39,9 @@ def _recipe(
 
 def _recipes() -> list[Recipe]:
     found = []
-    for robot, (env, target) in ROBOTS.items():
-        evaluation = EvalConfig(env=env, target_return=target)
+    for robot, name in LOCOMOTION.items():
+        target = CONSTANTS.get(name, D4RL_REFERENCES[name].expert)
+        evaluation = EvalConfig(env=f"{name}-v5", target_return=target)
         for level in LEVELS:
             found.append(_recipe(f"mujoco-{robot}-{level}", f"mujoco/{robot}/{level}-v0", evaluation, 1000.0))
     for maze, env in ANT_MAZES.items():

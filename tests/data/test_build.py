@@ -20,8 +20,9 @@ from stable_baselines3 import SAC
 
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.making.build import build, replay_ends
-from agentzoo.data.making.catalogue import DATASETS, BuildOptions, find_recipe
+from agentzoo.data.making.catalogue import DATASETS, find_recipe
 from agentzoo.data.making.collect import BLOCK, Rollout, collect, only_last, reset_seed
+from agentzoo.data.making.dataset_recipe import BuildOptions
 from agentzoo.data.making.policies import PolicyFile, load_policy
 from agentzoo.data.making.runners import PolicyRunner
 from agentzoo.data.minari import dataset_metadata, load_episodes, read_built, write_dataset
@@ -152,7 +153,7 @@ import sys
 from pathlib import Path
 from agentzoo.store.files import sha256
 from agentzoo.data.making.build import build
-from agentzoo.data.making.catalogue import BuildOptions
+from agentzoo.data.making.dataset_recipe import BuildOptions
 options = BuildOptions(Path(sys.argv[1]), steps=1500, trust_policies=True, on_steps=lambda n: print(n, flush=True))
 build("hopper/medium", options)
 """

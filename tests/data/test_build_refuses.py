@@ -22,8 +22,8 @@ from stable_baselines3 import SAC
 
 from agentzoo.data.fetching import minari_root
 from agentzoo.data.making.build import build
-from agentzoo.data.making.catalogue import BuildOptions
 from agentzoo.data.making.collect import Rollout, collect
+from agentzoo.data.making.dataset_recipe import BuildOptions
 from agentzoo.data.making.policies import load_policy
 from agentzoo.data.making.provide import provide
 from agentzoo.data.minari import load_episodes, write_dataset

@@ -8,9 +8,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from agentzoo.data.making.catalogue import DATASETS, BuildOptions
+from agentzoo.data.making.catalogue import DATASETS
 from agentzoo.data.making.classic import CartPoleController, PendulumController, push, torque
 from agentzoo.data.making.collect import Rollout, collect
+from agentzoo.data.making.dataset_recipe import BuildOptions
 from agentzoo.data.making.runners import ControllerRunner
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from agentzoo.data.fetching import fetch
 from agentzoo.data.making.build import build
-from agentzoo.data.making.catalogue import SOURCES_VARIABLE, BuildOptions
+from agentzoo.data.making.dataset_recipe import SOURCES_VARIABLE, BuildOptions
 from agentzoo.data.making.provide import check_provided, provide
 from agentzoo.data.minari import load_episodes
 from agentzoo.data.names import datasets_root, is_local

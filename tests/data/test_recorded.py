@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from agentzoo.data.making import recorded
 from agentzoo.data.making.build import build
-from agentzoo.data.making.catalogue import BuildOptions
+from agentzoo.data.making.dataset_recipe import BuildOptions
 from agentzoo.data.making.recorded import Recording, Starts, played, read_recording, record
 from agentzoo.data.minari import load_episodes
 from agentzoo.data.names import RECORDED

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from agentzoo import cli
 from agentzoo.data.making.build import build
-from agentzoo.data.making.catalogue import BuildOptions
+from agentzoo.data.making.dataset_recipe import BuildOptions
 from agentzoo.errors import ConfigError, TrainingError
 from agentzoo.models.decision_gpt import DecisionGPT, DecisionGPTConfig
 from agentzoo.nn.masking import STEP_TASKS, draw

@@ -13,7 +13,8 @@ import gymnasium as gym
 import numpy as np
 
 from agentzoo.data.frames import STACK
-from agentzoo.data.making.catalogue import SOURCES_KEY, BuildOptions, DatasetRecipe, find_recipe
+from agentzoo.data.making.catalogue import find_recipe
+from agentzoo.data.making.dataset_recipe import SOURCES_KEY, BuildOptions, DatasetRecipe
 from agentzoo.data.making.dqn_replay import METADATA
 from agentzoo.data.minari import write_dataset
 from agentzoo.data.references import reference_of

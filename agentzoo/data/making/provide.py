@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from agentzoo.data.fetching import restore_replaced
 from agentzoo.data.making.build import build
-from agentzoo.data.making.catalogue import BuildOptions, DatasetRecipe, recipe_of
+from agentzoo.data.making.catalogue import recipe_of
+from agentzoo.data.making.dataset_recipe import BuildOptions, DatasetRecipe
 from agentzoo.data.names import datasets_root, is_local
 from agentzoo.envs import make_env
 from agentzoo.envs.making import explained
