@@ -61,7 +61,7 @@ class FrozenWindow(FrozenNetwork):
 
     def __init__(self, model: SequenceModel, run: Pass, data: bytes) -> None:
         super().__init__(model, run, data)
-        self._steps = run.steps
+        self.steps = run.steps
 
     def act(self, batch: Batch) -> Tensor:
         """As `SequenceModel.act`."""
@@ -77,7 +77,7 @@ class FrozenWindow(FrozenNetwork):
 
     def _whole(self, batch: Batch) -> Batch:
         """The same windows with padding up to the steps of the pass."""
-        missing = self._steps - batch.shape[1]
+        missing = self.steps - batch.shape[1]
         if not missing:
             return batch
         return batch.map(lambda part: pad(part, (0, 0) * (part.ndim - 2) + (0, missing)))

@@ -6,7 +6,7 @@ from typing import Any, Literal, Self, get_args
 
 import torch
 
-from agentzoo.acting.frozen import freeze
+from agentzoo.acting.frozen import FrozenWindow, freeze
 from agentzoo.acting.loading import pick_device
 from agentzoo.acting.modes import Acting, check_history, check_mode, make_acting
 from agentzoo.config import AgentConfig
@@ -62,8 +62,9 @@ class RuntimeMethods:
 
         Args:
             runtime: "onnx" exports the current network to ONNX Runtime on the CPU and compares it with PyTorch on
-                random inputs. Later changes of `agent.model` have no effect on it. It is deterministic for Box actions:
-                it returns the mode of a distribution. "pytorch" acts with `agent.model` again.
+                random inputs. Later changes of `agent.model` have no effect on it. It takes windows of `agent.history`
+                steps, so short histories act faster. It is deterministic for Box actions: it returns the mode of a
+                distribution. "pytorch" acts with `agent.model` again.
 
         Returns:
             The agent itself.
@@ -96,8 +97,9 @@ class RuntimeMethods:
 
         Some networks act much better on a few steps than on the full window they learned from; `agentzoo evaluate
         --history` measures it. No training is needed, since training windows also hold shorter histories. It can be
-        assigned at any time; states stay valid. In recurrent acting it has no effect, and assigning it warns. Wu et al.
-        2023 (arXiv:2307.02484) choose the length at every step.
+        assigned at any time; states stay valid. A frozen agent is exported again if it is to read more steps than it
+        was frozen with. In recurrent acting history has no effect, and assigning it warns. Wu et al. 2023
+        (arXiv:2307.02484) choose the length at every step.
         """
         return self._history
 
@@ -111,7 +113,10 @@ class RuntimeMethods:
                 "agent.acting = 'window' to act on the newest steps.",
                 depth=3,  # `Agent.__setattr__` calls this setter
             )
-        self._acting = make_acting(self._acting_mode, self._network, self.config.rtg_scale, self._history)
+        if isinstance(self._network, FrozenWindow) and self._network.steps < (steps or self.config.io.context):
+            self._use(self._acting_mode, self._runtime)
+        else:
+            self._acting = make_acting(self._acting_mode, self._network, self.config.rtg_scale, self._history)
 
     @property
     def history_in_use(self) -> int | None:
@@ -139,7 +144,8 @@ class RuntimeMethods:
 
     def _use(self, mode: ActingMode, runtime: Runtime) -> None:
         check_mode(mode, self.model)
-        self._network = self.model if runtime == "pytorch" else freeze(self.model, mode, self.config.agent_id)
+        name, steps = self.config.agent_id, self._history
+        self._network = self.model if runtime == "pytorch" else freeze(self.model, mode, name, steps)
         self._acting = make_acting(mode, self._network, self.config.rtg_scale, self._history)
         self._acting_mode, self._runtime = mode, runtime
 

@@ -130,8 +130,29 @@ def test_onnx_runtime_reads_the_same_history(tmp_path: Path, monkeypatch: pytest
     agent.freeze()
     assert np.allclose(played(agent), expected, atol=1e-4)
     frozen = agent._acting._model  # type: ignore[attr-defined]
+    assert [entry.shape[1] for entry in frozen._session().get_inputs()] == [2] * 5  # windows of two steps, not of four
     agent.history = 1
-    assert agent._acting._model is frozen  # type: ignore[attr-defined]  # another history needs no other export
+    assert agent._acting._model is frozen  # type: ignore[attr-defined]  # a shorter history needs no other export
     agent.freeze("pytorch")
     shorter = played(agent)
-    assert np.allclose(played(agent.freeze()), shorter, atol=1e-4)
+    agent.history = 2
+    agent.freeze()
+    agent.history = 1
+    assert np.allclose(played(agent), shorter, atol=1e-4)
+
+
+@pytest.mark.parametrize("longer", [3, None])
+def test_a_longer_history_is_exported_again(
+    longer: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    agent = make_agent("Pendulum-v1", model=SMALL["dt"], context=4)
+    agent.history = longer
+    expected = played(agent)
+    agent.history = 2
+    agent.freeze()
+    agent.history = longer
+    assert agent.runtime == "onnx"
+    assert agent._acting._model.steps == (longer or 4)  # type: ignore[attr-defined]
+    assert np.allclose(played(agent), expected, atol=1e-4)
