@@ -19,13 +19,24 @@ Runtime = Literal["pytorch", "onnx"]
 class RuntimeMethods:
     """Mixin of `Agent`: its network, how the network acts, and what runs it."""
 
-    config: AgentConfig
+    _config: AgentConfig
     _model: SequenceModel
     _acting: Acting
     _acting_mode: ActingMode
     _runtime: Runtime = "pytorch"
     _history: int | None = None
     _network: Any  # the model, or its frozen copy
+
+    @property
+    def config(self) -> AgentConfig:
+        """What is saved beside the weights. The scale of another one counts at once; target return and history stay."""
+        return self._config
+
+    @config.setter
+    def config(self, config: AgentConfig) -> None:
+        self._config = config
+        if "_network" in vars(self):  # otherwise the agent is being made
+            self._act_as(self._acting_mode)
 
     @property
     def model(self) -> SequenceModel:
@@ -116,7 +127,7 @@ class RuntimeMethods:
         if isinstance(self._network, FrozenWindow) and self._network.steps < (steps or self.config.io.context):
             self._use(self._acting_mode, self._runtime)
         else:
-            self._acting = make_acting(self._acting_mode, self._network, self.config.rtg_scale, self._history)
+            self._act_as(self._acting_mode)
 
     @property
     def history_in_use(self) -> int | None:
@@ -146,8 +157,12 @@ class RuntimeMethods:
         check_mode(mode, self.model)
         name, steps = self.config.agent_id, self._history
         self._network = self.model if runtime == "pytorch" else freeze(self.model, mode, name, steps)
+        self._runtime = runtime
+        self._act_as(mode)
+
+    def _act_as(self, mode: ActingMode) -> None:
         self._acting = make_acting(mode, self._network, self.config.rtg_scale, self._history)
-        self._acting_mode, self._runtime = mode, runtime
+        self._acting_mode = mode
 
     def _leave_onnx(self, why: str, depth: int) -> None:
         """Return to PyTorch; warn if ONNX Runtime was in use. `depth`: as in `warn`."""

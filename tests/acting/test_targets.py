@@ -115,3 +115,14 @@ def test_an_action_that_is_no_number_names_the_target_of_its_environment() -> No
         next(agent.model.parameters()).fill_(float("nan"))
     with pytest.raises(ObservationError, match=r"for environment 0, .*\(target_return is 1\)"):
         agent.predict(np.stack([OBS, OBS]), reward=np.zeros(2))
+
+
+def test_the_scale_of_a_new_config_counts_at_once() -> None:
+    """Twice the target in units of twice the size is the same number for the network."""
+    agent = make_agent()
+    wanted, _ = agent.predict(OBS)
+    agent.target_return *= 2
+    doubled, _ = agent.predict(OBS)
+    assert not np.array_equal(doubled, wanted)
+    agent.config = agent.config.model_copy(update={"rtg_scale": 2 * agent.config.rtg_scale})
+    np.testing.assert_array_equal(agent.predict(OBS)[0], wanted)
