@@ -27,6 +27,10 @@ from agentzoo.errors import ConfigError
 from agentzoo.store.named import require_finished, require_folder, require_remote, warn_of_no_zoo
 from agentzoo.text import amount, counted
 
+ALL_HELP = (
+    "Push every network in the local zoo ($AGENTZOO_ZOO), and a card of the datasets, to --org. Then write the index."
+)
+
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Stage, check, push and pull agents; import, export.")
 app.command()(stage)
 app.command()(remeasure)
@@ -41,7 +45,7 @@ def push(
     ] = None,
     everything: Annotated[
         bool,
-        typer.Option("--all", help="Push every network in the local zoo ($AGENTZOO_ZOO), then the index, to --org."),
+        typer.Option("--all", help=ALL_HELP),
     ] = False,
     org: Annotated[str | None, typer.Option("--org", help="The Hub account or organization for --all.")] = None,
     dry_run: Annotated[
@@ -96,6 +100,7 @@ def push(
 
 
 def _push_all(org: str, dry_run: bool, token: str | None, private: bool, as_json: bool) -> None:
+    from agentzoo.hub.datasets import OURS
     from agentzoo.hub.publish_all import plan, push_all
 
     warn_of_no_zoo()
@@ -110,8 +115,9 @@ def _push_all(org: str, dry_run: bool, token: str | None, private: bool, as_json
                 f"{plain(item.folder)} -> {plain(item.repo_id)}: {counted(len(item.files), 'file')}, "
                 f"{item.bytes / 1e6:.1f} MB"
             )
+        console.print(f"a card of the datasets -> the dataset repo {plain(org)}/{OURS}, unless it has another card")
         console.print(
-            f"{counted(len(items), 'repo')}, {sum(item.bytes for item in items) / 1e6:.1f} MB; nothing was sent."
+            f"{counted(len(items), 'network')}, {sum(item.bytes for item in items) / 1e6:.1f} MB; nothing was sent."
         )
         return
     with errors_console.status("pushing") as status:
@@ -169,9 +175,14 @@ def card(
     """Write a folder's README.md again from its records, without measuring."""
     require_folder(folder)
     from agentzoo.hub.card import write_card
+    from agentzoo.hub.licenses import require_license
     from agentzoo.hub.studies import show_studies
     from agentzoo.store.files import CARD
 
+    if keep and not studies:
+        raise ConfigError("--keep goes with --study: it shows new studies after the current ones.")
+    if license_id is not None:
+        require_license(license_id)  # before the studies change
     if studies:
         show_studies(folder, studies, keep)
     write_card(folder, license_id, zoo=folder.resolve().parent)

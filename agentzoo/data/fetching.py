@@ -14,6 +14,7 @@ from agentzoo.data.names import datasets_root, is_local, local_ids
 from agentzoo.errors import StorageError
 from agentzoo.extras import needed
 from agentzoo.store.files import put_back, staging, swap_in, with_advice, write_atomic
+from agentzoo.store.watch import watched
 
 OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EXDEV)
 ORIGIN = "origin.txt"  # beside the `data` of a fetched dataset: the id or address that it was fetched by
@@ -26,16 +27,17 @@ def fetch(name: str, dataset_id: str) -> None:
         name: its id, or an address `hf://OWNER/NAMESPACE/NAME-v0`, which is kept as its origin.
 
     Raises:
-        StorageError: nothing can be written. Errors of Minari's remote clients pass through.
+        StorageError: nothing can be written. StoppedError: no progress for too long. Errors of Minari's remote clients
+            pass through.
     """
     minari = needed("minari", "train", "fetching data")
     root = datasets_root()
-    with _explained(root), staging(staging_root(root, root / dataset_id), ".fetching-") as draft:
+    with _explained(root), watched(), staging(staging_root(root, root / dataset_id), ".fetching-") as draft:
         with minari_root(draft), contextlib.redirect_stdout(io.StringIO()):  # Minari prints
             minari.download_dataset(name)
         (draft / dataset_id / ORIGIN).write_text(name)
         for one in local_ids(draft):
-            if not is_local(one):  # another process may have been faster, and read it now
+            if not is_local(one):  # another process may have fetched it first and be reading it
                 put_dataset(draft, root, one)
 
 

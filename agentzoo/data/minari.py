@@ -29,7 +29,7 @@ from agentzoo.envs import quiet_compiler
 from agentzoo.errors import ConfigError, DataError, SpaceError, StorageError, UnknownNameError
 from agentzoo.extras import needed
 from agentzoo.store.files import put_back, staging, with_advice
-from agentzoo.store.watch import StoppedError, watched
+from agentzoo.store.watch import StoppedError
 from agentzoo.types import ActionSpec, FloatArray, ObservationSpec
 
 
@@ -59,14 +59,15 @@ def open_dataset(dataset_id: str, download: bool = True) -> Any:
     refused = ""
     if download and not is_local(dataset_id):
         try:
-            with watched():
-                fetch(dataset_id, dataset_id)
+            fetch(dataset_id, dataset_id)
         except StorageError:
             raise
         except StoppedError as error:
             refused = f" Minari's remote could not be asked: {error}"
         except Exception as error:  # the remotes raise whatever their client raises
-            refused = f" Minari's remote does not have it either: {type(error).__name__}: {error}"
+            lacks = type(error) is ValueError  # Minari's own; some clients raise kinds of it
+            what = f"Minari's remote {'does not have it either' if lacks else 'did not send it'}"
+            refused = f" {what}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
     if is_local(dataset_id):
         folder = datasets_root() / dataset_id / "data"
         check_metadata(folder / "metadata.json")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from agentzoo.data.fetching import ORIGIN
 from agentzoo.data.minari import open_dataset
 from agentzoo.data.names import datasets_root
 from agentzoo.data.summary import DatasetRow, rows
-from agentzoo.errors import ConfigError
+from agentzoo.errors import ConfigError, warn
 from agentzoo.hub.listing import LIBRARY
 from agentzoo.hub.publish import require_not_public
 from agentzoo.store.downloads import Where, calling, is_repo_id, retried
@@ -73,14 +74,34 @@ def push_dataset(
 def push_card(owner: str, *, token: str | bool | None = None, private: bool | None = None) -> dict[str, str]:
     """Upload the card of the zoo's datasets to `OWNER/zoo`. An unchanged card makes no commit.
 
+    A card of somebody's own stays, with a warning.
+
     Returns:
         `{"repo_id": ..., "revision": ...}` of the repo.
 
     Raises:
         HubError: the upload failed.
     """
-    info = _commit(f"{owner}/{OURS}", {CARD: card_text(owner).encode()}, [], [], "Card of the datasets", token, private)
-    return {"repo_id": f"{owner}/{OURS}", "revision": info.oid}
+    repo_id = f"{owner}/{OURS}"
+    head, card = calling(partial(_card_there, repo_id), token, Where(repo_id), f"{repo_id} could not be read")
+    if head is not None and card is not None and f"\n- {LIBRARY}\n" not in card:
+        warn(f"the dataset repo {repo_id} has a card without the tag {LIBRARY}; it stays as it is.")
+        return {"repo_id": repo_id, "revision": head}
+    info = _commit(repo_id, {CARD: card_text(owner).encode()}, [], [], "Card of the datasets", token, private)
+    return {"repo_id": repo_id, "revision": info.oid}
+
+
+def _card_there(repo_id: str, token: str | bool | None) -> tuple[str | None, str | None]:
+    """The newest commit of the repo and its card; None if there is none."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    api = HfApi(token=token, library_name=LIBRARY)
+    try:
+        info = api.dataset_info(repo_id)
+    except RepositoryNotFoundError:
+        return None, None
+    return info.sha, _text_of(api, repo_id, CARD, info.sha)
 
 
 def card_text(owner: str, found: Sequence[DatasetRow] | None = None) -> str:
@@ -141,7 +162,9 @@ def _commit(
         listed = _listed(api, repo_id, head)
         for key, added in (("datasets", datasets), ("namespaces", subspaces)):
             listed[key] = sorted({*listed.get(key, []), *added})
-        described = {f"{space.partition('/')[2]}/{NAMESPACE_FILE}": b"{}\n" for space in subspaces}
+        there = {one.rfilename for one in info.siblings or ()}
+        names = {f"{space.partition('/')[2]}/{NAMESPACE_FILE}" for space in subspaces}
+        described = dict.fromkeys(sorted(names - there), b"{}\n")  # a description by hand stays
         described[NAMESPACE_FILE] = (json.dumps(listed, indent=1, sort_keys=True) + "\n").encode()
         operations = [
             CommitOperationAdd(name, str(content) if isinstance(content, Path) else content)
@@ -156,11 +179,18 @@ def _commit(
 
 def _listed(api: Any, repo_id: str, head: str | None) -> dict[str, Any]:
     """The repo's `namespace_metadata.json`, empty if it has none."""
-    from huggingface_hub.errors import EntryNotFoundError
+    tree = json.loads(_text_of(api, repo_id, NAMESPACE_FILE, head) or "{}")
+    return tree if isinstance(tree, dict) else {}
+
+
+def _text_of(api: Any, repo_id: str, name: str, head: str | None) -> str | None:
+    """A file of the repo at this commit; None if it has none. A file that only cannot be fetched raises."""
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     try:
-        path = retried(lambda: api.hf_hub_download(repo_id, NAMESPACE_FILE, repo_type=KIND, revision=head))
+        path = retried(lambda: api.hf_hub_download(repo_id, name, repo_type=KIND, revision=head))
+    except LocalEntryNotFoundError:  # a kind of EntryNotFoundError: the Hub did not answer
+        raise
     except EntryNotFoundError:
-        return {}
-    tree = json.loads(Path(path).read_text(encoding="utf-8"))
-    return tree if isinstance(tree, dict) else {}
+        return None
+    return Path(path).read_text(encoding="utf-8")

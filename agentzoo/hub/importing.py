@@ -29,7 +29,7 @@ def import_agent(source: str | Path, options: ImportOptions, *, revision: str | 
 
     Args:
         source: a folder or Hub repo of transformers, or a `.pt` file of CORL.
-        revision: revision of the Hub repo.
+        revision: revision of the Hub repo; only for one.
 
     Raises:
         ConfigError: a value is missing that only the caller knows, or the network is not supported.
@@ -37,6 +37,8 @@ def import_agent(source: str | Path, options: ImportOptions, *, revision: str | 
             `options.env`.
     """
     path = Path(source)
+    if revision is not None and path.exists():
+        raise ConfigError(f"{source} is here, and only a Hub repo has revisions; omit --revision (revision=).")
     is_file = path.suffix in (".pt", ".pth")
     if is_file:
         found = read_corl(path, options)

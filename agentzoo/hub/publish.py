@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentzoo.agent import Agent
-from agentzoo.errors import CheckpointError, ConfigError, HubError, StorageError
+from agentzoo.errors import CheckpointError, ConfigError, HubError
 from agentzoo.hub.card import card_text, check_card, write_card
 from agentzoo.hub.front_matter import check_metadata
 from agentzoo.hub.listing import LIBRARY
@@ -326,11 +326,8 @@ def pull(
         Agent.from_pretrained(found, trust_env_module=True)  # safe: creating no environment imports no module
         if (found / RESULTS).is_file():
             require_promised(found)
-    try:
-        with written_whole(target) as new:
-            for file in files:
-                if (found / file).is_file():
-                    shutil.copyfile(found / file, new / file)
-    except OSError as error:
-        raise StorageError(f"{target} was not written: {error}.") from error
+    with written_whole(target) as new:
+        for file in files:
+            if (found / file).is_file():
+                shutil.copyfile(found / file, new / file)
     return target

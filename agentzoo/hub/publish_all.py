@@ -1,4 +1,4 @@
-"""Push the whole zoo to a Hub: every network, then the index that pins them, then a check by hash.
+"""Push the whole zoo to a Hub: every network and a card of the datasets; write the index; check by hash.
 
 Repos with the same content are skipped, so a stopped run can be repeated.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentzoo.errors import ConfigError, HubError
-from agentzoo.hub.datasets import push_card
+from agentzoo.hub.datasets import OURS, push_card
 from agentzoo.hub.listing import LIBRARY
 from agentzoo.hub.publish import check_folder, push, require_not_public, uploaded
 from agentzoo.store.downloads import Where, blob_name, calling, fetch, is_repo_id
@@ -97,7 +97,7 @@ def push_all(
             done.append(_pushed(item, token, private))
         except HubError as error:
             raise HubError(f"{error} {i} of {len(items)} are published; the same command continues.") from error
-    on_progress("the card of the datasets")
+    on_progress(f"the card of the datasets, {org}/{OURS}")
     datasets = push_card(org, token=token, private=private)
     _write_index(index, done, datasets)
     for i, (item, published) in enumerate(zip(items, done, strict=True)):

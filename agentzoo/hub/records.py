@@ -36,7 +36,10 @@ def write_settings(folder: Path, recipe: Recipe) -> None:
 
 
 def unlike_record(agent: Agent, head: Result) -> str:
-    """How a loaded agent acts, where its headline was measured otherwise: `history is None, measured with 5`; or ""."""
+    """How a loaded agent acts and how its headline was measured, where they differ; else an empty string.
+
+    For example `history is None, measured with 5`.
+    """
     acts = {
         "target_return": (agent.target_return, head.target_return),
         "acting": (agent.acting, head.acting),

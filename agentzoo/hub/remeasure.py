@@ -20,7 +20,7 @@ from agentzoo.hub.records import read_records, require_promised, write_settings
 from agentzoo.hub.staging_measurements import Measuring, Tally
 from agentzoo.hub.stored_weights import Stored, store_weights
 from agentzoo.recipe import Recipe
-from agentzoo.store.files import RESULTS, SWEEP_PLOT, write_atomic
+from agentzoo.store.files import RESULTS, SWEEP_PLOT, WEIGHTS, write_atomic
 from agentzoo.store.locate import written_whole
 from agentzoo.text import counted
 
@@ -41,14 +41,13 @@ def remeasure(
 
     These settings play no part in training, so log and studies stay. The sweep stays if only the target changes. With
     another target or history the rows of other runs and of the best checkpoint go; those of `baselines.json` stay. A
-    clone ignores the target: a new one changes its records alone. The folder is replaced as a whole or not at all.
+    clone ignores the target: a new one alone only changes its records. The folder is replaced as a whole or not at all.
 
     Args:
         staged: the agent's folder.
         target: a rule or a number (`data.targets`); by default the present one.
         history: the number of newest steps that acting reads, 0 for the whole window; by default the present one.
-        weights: how to store them, as in `stage`; by default as they are. What a smaller type has rounded away does not
-            come back.
+        weights: how to store them, as in `stage`; by default as they are. A smaller type rounds for good.
         drop_seeds: drop the rows of other training seeds, whose weights are not in the folder.
         sweep_episodes: episodes for each of eight target returns if history or weights change; 0 drops the sweep.
         on_progress: called with each step that begins.
@@ -75,13 +74,14 @@ def remeasure(
         shutil.copytree(staged, folder, dirs_exist_ok=True)
         write_settings(folder, recipe.with_history(reads))
         if weights is not None:
-            store_weights(folder, weights, recipe.model.staged_bytes, on_progress)
-        if changed or recipe.model.acts_on_target():
+            limit = max(recipe.model.staged_bytes, (staged / WEIGHTS).stat().st_size)
+            store_weights(folder, weights, limit, on_progress)
+        if target is not None and not recipe.model.acts_on_target():
+            results = results.model_copy(update=_renamed(results, recipe.eval.target_return))
+        if target is None or changed or asks:
             measuring = Measuring(folder, results.dataset, trust_env_module, on_progress, Tally(on_episodes))
-            found = _measured(measuring, sweep_episodes if changed else None)
-        else:
-            found = _renamed(results, recipe.eval.target_return)
-        results = results.model_copy(update=found | _emptied(reacts, drop_seeds))
+            results = results.model_copy(update=_measured(measuring, sweep_episodes if changed else None))
+        results = results.model_copy(update=_emptied(reacts, drop_seeds))
         write_atomic(folder / RESULTS, results.to_json())
         write_card(folder, zoo=staged.resolve().parent)
     return results.headline

@@ -1,4 +1,4 @@
-"""`agentzoo hub stage`: turn a finished run into `hub_cards/<id>/`; all numbers are measured on the staged file."""
+"""`agentzoo hub stage`: turn a finished run into `hub_cards/<id>/`; the headline is measured on the staged file."""
 
 from __future__ import annotations
 

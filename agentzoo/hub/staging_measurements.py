@@ -58,7 +58,7 @@ class Tally:
 
     @contextmanager
     def part(self, episodes: int) -> Iterator[None]:
-        """Run a part of the plan inside the block; episodes it skips, since it measured them before, leave the plan."""
+        """Count the episodes of the block; those that were not played leave the plan."""
         end = self.played + episodes
         yield
         if self.played != end:

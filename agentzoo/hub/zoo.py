@@ -15,6 +15,7 @@ from agentzoo.recipe import Recipe, load_recipe
 from agentzoo.record import read_record
 from agentzoo.registry import families, recipe_table
 from agentzoo.store.files import CONFIG, RECIPE, RESULTS
+from agentzoo.store.index import hub_location
 from agentzoo.store.locate import check_links, find_agent, local_zoo, staged_agents
 
 
@@ -58,7 +59,8 @@ def describe(agent: str) -> dict[str, Any]:
         UnknownNameError: the agent is not staged and has no recipe.
     """
     plain = agent.removeprefix("zoo/")
-    if plain in staged_agents() or plain not in recipe_table():
+    trained = Path(agent).is_dir() or plain in staged_agents() or hub_location(plain) is not None
+    if trained or plain not in recipe_table():
         folder = find_agent(agent)
         path = folder / RECIPE
         recipe = read_record(Recipe, path)

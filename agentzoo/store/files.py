@@ -54,7 +54,7 @@ def read_text(path: Path) -> str:
                 f"{path.parent} holds an unfinished training. Continue it with `agentzoo train {path.parent}`, a "
                 "fine-tune by repeating its `agentzoo finetune` command."
             ) from None
-        if path.name not in (CONFIG, WEIGHTS, RECIPE, RESULTS, CARD):
+        if path.name not in (CONFIG, WEIGHTS, RECIPE, RESULTS):
             raise CheckpointError(f"there is no file {path}.") from None
         raise CheckpointError(
             f"{path} is missing: an agent's folder holds {CONFIG}, {WEIGHTS} and, to be trained again, {RECIPE}."
@@ -98,7 +98,8 @@ def require_writable(path: Path) -> None:
     """Raise StorageError, before the work whose result goes there, unless `write_atomic` can write this file."""
     if path.is_dir():
         raise StorageError(f"{path} is a folder; name the file to write.")
-    if path.name in (CONFIG, WEIGHTS, RECIPE, RESULTS) and path.exists():
+    own = (CONFIG, WEIGHTS, RECIPE, *([RESULTS] if (path.parent / CONFIG).exists() else ()))
+    if path.name in own and path.exists():
         raise StorageError(f"{path} is a file of an agent, which would be lost. Name another file to write.")
     try:
         folder = next(folder for folder in path.absolute().parents if folder.exists())  # the others are made by writing
@@ -113,6 +114,8 @@ def not_written(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if isinstance(error, StorageError) and isinstance(error.__cause__, OSError):
+            error = error.__cause__  # of a file of `target`; the sentence below says what became of all
         # shutil.copytree lists (source, copy, reason) of every file
         reason = error.args[0][0][2] if isinstance(error, shutil.Error) and error.args[0] else error
         raise StorageError(f"{target} was not written: {reason}. Its previous content is unchanged.") from error

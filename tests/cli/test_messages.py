@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import warnings
 from pathlib import Path
 from statistics import fmean
@@ -15,9 +16,10 @@ from typer.testing import CliRunner
 from agentzoo.cli import app
 from agentzoo.errors import CheckpointError, StorageError, UnknownNameError
 from agentzoo.evaluation.results import Results
+from agentzoo.hub.zoo import describe
 from agentzoo.models.bc import BCConfig
 from agentzoo.record import read_record
-from agentzoo.store.files import RESULTS, require_writable
+from agentzoo.store.files import CONFIG, RESULTS, require_writable
 from agentzoo.store.locate import staged_agents
 
 
@@ -66,6 +68,17 @@ def test_a_result_does_not_replace_a_file_of_the_agent(folder: str, name: str) -
     assert (Path(folder) / name).read_bytes() == kept
 
 
+def test_a_result_replaces_an_earlier_one_beside_no_agent(folder: str, tmp_path: Path) -> None:
+    output = tmp_path / "scores" / RESULTS
+    for episodes in ("1", "2"):
+        found = CliRunner().invoke(app, ["evaluate", folder, "-n", episodes, "--output", str(output)])
+        assert found.exit_code == 0, found.output
+    assert json.loads(output.read_text())["episodes"] == 2
+    shutil.copy(Path(folder) / CONFIG, output.parent)
+    with pytest.raises(StorageError, match="is a file of an agent"):
+        require_writable(output)
+
+
 def test_a_film_or_plot_that_cannot_be_written_is_reported_before_the_agent_is_loaded(
     folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,9 +100,10 @@ def test_a_folder_of_results_is_not_made_before_there_are_results(tmp_path: Path
 
 @pytest.mark.parametrize("command", [["list", "--into"], ["grid", "--file"]])
 def test_a_missing_text_file_is_no_file_of_an_agent(command: list[str], tmp_path: Path) -> None:
-    found = CliRunner().invoke(app, [*command, str(tmp_path / "none.toml")])
-    assert isinstance(found.exception, CheckpointError)
-    assert str(found.exception) == f"there is no file {tmp_path / 'none.toml'}."
+    for name in ("none.toml", "README.md"):
+        found = CliRunner().invoke(app, [*command, str(tmp_path / name)])
+        assert isinstance(found.exception, CheckpointError)
+        assert str(found.exception) == f"there is no file {tmp_path / name}."
 
 
 def test_a_zoo_that_is_no_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,3 +145,15 @@ def test_a_recipe_of_several_seeds_has_one_score_everywhere() -> None:
         f"| {mean:.1f} [{min(scores):.1f}, {max(scores):.1f}] |"
         in CliRunner().invoke(app, ["list", "--markdown"]).stdout
     )
+
+
+def test_a_folder_of_a_packaged_id_is_shown_with_its_scores(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`agentzoo hub pull YOU/dt-hopper-medium` writes such a folder, which `evaluate` then uses."""
+    monkeypatch.setenv("AGENTZOO_ZOO", str(tmp_path / "none"))
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(folder, tmp_path / "dt-hopper-medium")
+    shown = describe("dt-hopper-medium")
+    assert shown["agent_id"] == "dt-test"
+    assert describe("zoo/dt-hopper-medium")["agent_id"] == "dt-hopper-medium"  # not a folder: the recipe

@@ -52,6 +52,13 @@ def test_a_study_is_added_behind_those_there_are(folder: Path, tmp_path: Path) -
         ("Two", b"second"),
         ("One", b"third"),
     ]
+    for options, said in (
+        (["--study", str(tmp_path / "first"), "--license", "Apache2"], "is not one the Hub knows"),
+        (["--keep"], "--keep goes with --study"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            CliRunner().invoke(app, ["hub", "card", str(folder), *options], catch_exceptions=False)
+    assert read_records(folder)[2].studies == shown
     check_card(folder)
     with pytest.raises(ConfigError, match="at most 4 studies, got 5"):
         show_studies(folder, [tmp_path / "first"] * 4, keep=True)

@@ -105,6 +105,11 @@ def test_a_checkpoint_comes_from_the_hub(hub: Hub, tmp_path: Path) -> None:
     np.testing.assert_array_equal(played(agent), played(import_agent(folder, ImportOptions(**OPTIONS))))
 
 
+def test_a_folder_has_no_revisions(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is here, and only a Hub repo has revisions"):
+        import_agent(tmp_path, ImportOptions(**OPTIONS), revision="v1")
+
+
 def test_a_folder_s_name_is_the_id_with_its_dots(tmp_path: Path) -> None:
     folder, _ = transformers_folder(tmp_path / "hopper-0.5")
     assert import_agent(folder, ImportOptions(**OPTIONS)).config.agent_id == "dt-hopper-0.5"

@@ -61,7 +61,8 @@ def test_a_dry_run_checks_and_sends_nothing(hub: Hub, zoo: Path) -> None:
     found = command("--org", "me", "--dry-run")
     assert found.exit_code == 0, found.output
     assert "dt-one -> me/dt-one: 5 files" in found.output
-    assert "2 repos" in found.output
+    assert "a card of the datasets -> the dataset repo me/zoo" in found.output
+    assert "2 networks" in found.output
     assert hub.repos == {}
     assert hub.seen == []
     assert [item.repo_id for item in plan("me")] == ["me/dt-one", "me/dt-two"]
@@ -242,6 +243,33 @@ def test_a_dataset_goes_up_in_minaris_layout_and_minari_loads_it(
     assert minari.load_dataset("test/small/two-v0", download=True).total_episodes == 3
 
 
+def test_a_list_of_datasets_that_cannot_be_read_is_not_replaced(hub: Hub, zoo: Path) -> None:
+    """The client answers as if the file were missing, if a request for its size fails."""
+    for name in ("one", "two"):
+        write_small(f"test/small/{name}-v0")
+    push_dataset("test/small/one-v0", "me")
+    before = hub.repos["datasets:me/test"].head
+    hub.fail("HEAD", r"/namespace_metadata\.json", 403)
+    with pytest.raises(HubError, match="me/test was not changed"):
+        push_dataset("test/small/two-v0", "me")
+    assert hub.repos["datasets:me/test"].head == before
+    hub.faults.clear()
+    push_dataset("test/small/two-v0", "me")
+    listed = json.loads(hub.repos["datasets:me/test"].head["namespace_metadata.json"])["datasets"]
+    assert listed == ["test/small/one-v0", "test/small/two-v0"]
+
+
+def test_the_description_of_a_namespace_stays(hub: Hub, zoo: Path) -> None:
+    for name in ("one", "two"):
+        write_small(f"test/small/{name}-v0")
+    push_dataset("test/small/one-v0", "me")
+    repo = hub.repos["datasets:me/test"]
+    repo.commit({**repo.head, "small/namespace_metadata.json": b'{"description": "by hand"}'})
+    push_dataset("test/small/two-v0", "me")
+    assert repo.head["small/namespace_metadata.json"] == b'{"description": "by hand"}'
+    assert "small/two-v0/data/metadata.json" in repo.head
+
+
 def test_a_dataset_that_does_not_come_leaves_nothing(hub: Hub, zoo: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="could not be fetched"):
         dataset_of("hf://me/test/none-v0")
@@ -288,3 +316,13 @@ def test_the_card_of_the_datasets_is_one_commit(hub: Hub, zoo: Path) -> None:
     first = push_card("me")
     assert push_card("me") == first
     assert "`zoo/hopper/medium-v0`" in card_text("me")
+
+
+def test_a_card_of_somebody_s_own_stays(hub: Hub, zoo: Path) -> None:
+    push_card("me")
+    repo = hub.repos["datasets:me/zoo"]
+    head = repo.commit({"README.md": b"---\nlicense: mit\n---\n\n# Animals\n"})
+    with pytest.warns(UserWarning, match="me/zoo has a card without the tag agentzoo; it stays"):
+        done = push_card("me")
+    assert done == {"repo_id": "me/zoo", "revision": head}
+    assert repo.head["README.md"].endswith(b"# Animals\n")

@@ -17,7 +17,9 @@ from agentzoo.evaluation.results import evaluate
 from agentzoo.hub.card import check_card
 from agentzoo.hub.records import read_records
 from agentzoo.hub.remeasure import remeasure
+from agentzoo.hub.stored_weights import store_weights
 from agentzoo.hub.verify import check_files
+from agentzoo.models.bc import BCConfig
 from agentzoo.store.files import CARD, CONFIG, LOG, RECIPE, RESULTS, WEIGHTS, write_atomic
 from agentzoo.store.tensors import read_tensors, save_tensors
 from hub.conftest import edit, make_folder
@@ -164,6 +166,39 @@ def test_8_bit_weights_leave_the_rows_of_other_seeds(tmp_path: Path) -> None:
     assert "matrices of `model.safetensors` are 8-bit integers" in (folder / CARD).read_text()
     check_card(folder)
     assert [check.details for check in check_files(folder)[2] if check.holds is False] == []
+
+
+def test_a_clone_without_new_settings_is_measured_again(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "dt-test", SMALL["bc"], env_id="Pendulum-v1")
+    head = read_records(folder)[2].headline
+    keep(folder, headline=head.model_copy(update={"returns": (0.0, 0.0, 0.0), "mean_return": 0.0}))
+    remeasure(folder)
+    assert read_records(folder)[2].headline.returns == head.returns
+    check_card(folder)
+
+
+def test_a_clone_gets_a_target_and_smaller_weights_at_once(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "dt-test", SMALL["bc"], env_id="Pendulum-v1")
+    other = read_records(folder)[2].headline.model_copy(update={"training_seed": 1})
+    keep(folder, seeds=(other,), best=other)
+    remeasure(folder, target="-5", weights="float16", sweep_episodes=0)
+    after = read_records(folder)[2]
+    assert after.best is not None
+    assert [one.target_return for one in (after.headline, *after.seeds, after.best)] == [-5.0, -5.0, -5.0]
+    assert after.headline.returns == evaluate(Agent.from_pretrained(folder), episodes=3).returns
+    assert after.seeds[0].returns == other.returns
+    check_card(folder)
+
+
+def test_a_file_above_the_limit_of_its_family_becomes_smaller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an agent staged with `--max-mb`."""
+    folder = make_folder(tmp_path / "dt-test", SMALL["bc"], env_id="Pendulum-v1")
+    monkeypatch.setattr(BCConfig, "staged_bytes", 100)
+    before = (folder / WEIGHTS).stat().st_size
+    remeasure(folder, weights="float16", sweep_episodes=0)
+    assert 100 < (folder / WEIGHTS).stat().st_size < before
+    with pytest.raises(CheckpointError, match="bytes as int8, but the limit is 100"):
+        store_weights(folder, "int8", 100)
 
 
 def test_a_clone_plays_again_with_weights_of_half_the_size(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from agentzoo.hub.card import write_card
 from agentzoo.hub.finished_runs import RESULT, headline, measured
 from agentzoo.recipe import Recipe
 from agentzoo.record import read_record
-from agentzoo.store.files import swap_in
+from agentzoo.store.files import swap_in, write_atomic
 from agentzoo.store.locate import written_whole
 from hub.cases import finished, quickly, rewritten
 from hub.conftest import make_folder
@@ -143,6 +143,9 @@ def test_a_full_disk_leaves_the_staged_agent_unchanged(tmp_path: Path) -> None:
         written_whole(folder) as new,
     ):
         (new / "replay.mp4").write_bytes(b"x" * 2_000)
+    with largest_file(1_000), pytest.raises(StorageError) as error, written_whole(folder) as new:
+        write_atomic(new / "results.json", b"x" * 2_000)
+    assert str(error.value).count("was not written") == str(error.value).count("is unchanged") == 1
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == kept
     assert os.listdir(tmp_path) == ["dt-test"]  # noqa: PTH208
 

@@ -90,15 +90,21 @@ def _check_npz(path: Path, names: tuple[str, ...]) -> None:
             if stems.count(name) > 1:  # `x` beside `x.npy`: NumPy might read the one that is not checked here
                 raise DataError(f"{path.name} holds {name} {stems.count(name)} times; each array may be there once.")
             with archive.open(members[name]) as member:
-                version = np.lib.format.read_magic(member)
-                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-                shape, _, dtype = read(member)
+                shape, _, dtype = npy_header(member)
             declared, stored = dtype.itemsize, members[name].compress_size
             for side in shape:
                 declared *= int(side)
             total += declared
             if declared < 0 or declared > MAX_RATIO * stored + UNSTORED or total > memory():
                 raise DataError(f"{path.name}: {name} declares {declared:,} bytes, of which {stored:,} are stored.")
+
+
+def npy_header(stream: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether in Fortran's order, and type of the array in a `.npy` file, which is read up to its numbers."""
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(stream)
+    return shape, fortran, dtype
 
 
 def _require_numbers(path: Path, name: str, values: Any) -> None:

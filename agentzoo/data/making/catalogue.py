@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
-from agentzoo.data.making.collect import BlockRunner, Rollout, collect
+from agentzoo.data.making.collect import BlockRunner, EnvOptions, Rollout, collect
 from agentzoo.data.making.dataset_recipe import (
     DEFAULT_STEPS,
     SOURCES_KEY,
@@ -20,7 +20,6 @@ from agentzoo.data.making.dataset_recipe import (
     TRUST_OPTION,
     BuildOptions,
     DatasetRecipe,
-    EnvOptions,
 )
 from agentzoo.data.names import RECORDED, require_dataset_recipe
 from agentzoo.envs import DOORKEY, DOORKEY_STEPS, MAZE2D_DENSE, MAZE2D_STEPS

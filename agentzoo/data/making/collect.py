@@ -29,6 +29,7 @@ from agentzoo.parent import end_with_parent
 BLOCK = 32
 EVALUATED = 10_000  # the smallest reset seed of evaluation episodes
 BEYOND = 1_000_000_000
+EnvOptions = tuple[tuple[str, Any], ...]  # keyword arguments of `gymnasium.make`, as pairs so that they can be hashed
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentzoo.data.making.collect import Rollout
+from agentzoo.data.making.collect import EnvOptions, Rollout
 from agentzoo.data.making.policies import PolicyFile, resolve_policy
 from agentzoo.data.names import dataset_id
 from agentzoo.errors import ConfigError, UnknownNameError
@@ -19,8 +19,6 @@ DEFAULT_STEPS = 500_000
 SOURCES_OPTION = "--sources DIR"  # a folder of policies and replay buffers, which are not distributed
 TRUST_OPTION = "--trust-policies"  # loading a policy in SB3's format can run code
 MADE_BY = "`agentzoo data behaviour ENV --threshold R` makes such a folder, behaviour/<env>."
-
-EnvOptions = tuple[tuple[str, bool], ...]
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from agentzoo.data.frames import PADDING, STACK
 from agentzoo.data.hdf5 import NUMBERS, readable
-from agentzoo.data.making.buffers import Imported
+from agentzoo.data.making.buffers import Imported, npy_header
 from agentzoo.data.making.collect import Rollout, only_last
 from agentzoo.errors import DataError, printable
 from agentzoo.store.tensors import memory
@@ -86,9 +86,7 @@ def _file_of(folder: Path, part: str) -> Path:
 
 def _header(stream: IO[bytes] | Any, path: Path) -> _Header:
     """Shape and type of the `.npy` inside, in C order."""
-    version = np.lib.format.read_magic(stream)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read(stream)
+    shape, fortran, dtype = npy_header(stream)
     if fortran or dtype.kind not in NUMBERS or any(side < 0 for side in shape):
         raise DataError(f"{path} holds {printable(str(dtype), 60)}, which are not numbers in C order.")
     return _Header(tuple(int(side) for side in shape), dtype)

@@ -10,11 +10,9 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from agentzoo.data.making.collect import Rollout, only_last, reset_seed
+from agentzoo.data.making.collect import EnvOptions, Rollout, only_last, reset_seed
 from agentzoo.data.making.policies import PolicyFile
 from agentzoo.envs import make_env
-
-EnvOptions = tuple[tuple[str, Any], ...]  # keyword arguments of `gymnasium.make`, as pairs so that they can be hashed
 
 
 @dataclass(frozen=True)
