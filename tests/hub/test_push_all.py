@@ -295,6 +295,19 @@ def test_a_download_that_breaks_off_leaves_nothing_and_is_repeated(
     np.testing.assert_array_equal(load_episodes("test/small/one-v0").observations, ours.observations)
 
 
+def test_a_dataset_that_trickles_in_is_given_up(
+    hub: Hub, zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_small("test/small/one-v0")
+    push_dataset("test/small/one-v0", "me")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("AGENTZOO_HUB_TIMEOUT", "1")
+    hub.drip = 0.02
+    with pytest.raises(DataError, match="StoppedError"):
+        dataset_of("hf://me/test/small/one-v0")
+    assert not (tmp_path / "elsewhere" / "test").exists()
+
+
 def test_a_local_dataset_of_another_origin_is_used_with_a_warning(hub: Hub, zoo: Path, recwarn: Any) -> None:
     write_small("test/small/one-v0")
     address = push_dataset("test/small/one-v0", "me").address
