@@ -59,7 +59,7 @@ class Rewards:
     """Finds the reward of the newest step and keeps the returns-to-go.
 
     Args:
-        matters: whether the network reads returns; if not, nothing is warned of.
+        matters: whether the network reads returns; if not, there are no warnings.
     """
 
     def __init__(self, warn: Warn, matters: bool = True) -> None:
@@ -170,7 +170,7 @@ class Rewards:
 
 
 def _ignore(_kind: str, _message: str) -> None:
-    """Warn of nothing."""
+    """Give no warning."""
 
 
 def advanced(previous: Remembered, recorded: Record | None, starts: Flags, rtg: NDArray[np.float64]) -> Record:

@@ -37,7 +37,7 @@ def allowed_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> float:
 
 
 def free_cores() -> int:
-    """`allowed_cores` minus the cores that other processes keep busy (measured for 0.1 s), at least 1."""
+    """The smaller of `allowed_cores` and the idle cores (measured for 0.1 s), at least 1."""
     allowed = allowed_cores()
     idle = len(_affinity()) - _busy(_affinity(), LOOK)
     return max(1, math.floor(min(allowed, idle) + 0.3))  # a core that is 30 % busy counts as free

@@ -82,10 +82,10 @@ class Result(Config):
         return f"{amount(self.mean_return)} [{amount(low)}, {amount(high)}]"
 
     def score_in_words(self) -> str:
-        """The score and its interval: `84.6 [81.1, 87.9]`; empty without references."""
+        """The score and its interval: `84.6 [81.1, 87.9]`; one episode has none. Empty without references."""
         if self.score is None:
             return ""
-        if self.score_interval is None:
+        if self.score_interval is None or self.episodes == 1:
             return fixed(self.score, 1)
         low, high = self.score_interval
         return f"{fixed(self.score, 1)} [{fixed(low, 1)}, {fixed(high, 1)}]"
@@ -255,13 +255,14 @@ def _name_of(agent: Agent) -> str | None:
 
 
 def with_command(one: Result, agent: Agent, named: str, n_envs: int = 20) -> Result:
-    """The record with the command that repeats it; `named` must name this agent."""
-    command = f"agentzoo evaluate {shlex.quote(named)} -n {one.episodes} --seed {one.seed}"
-    command += f" --target {one.target_return:.12g}"
+    """The record with the command that repeats it, if there is one; `named` must name this agent."""
+    if one.deterministic and not is_deterministic(agent):
+        return one  # the command would sample
+    name, target = shlex.quote(named), f"{one.target_return:.12g}"
+    command = f"agentzoo evaluate {name} -n {one.episodes} --seed {one.seed} --target {target}"
     if one.env != agent.config.env:
         command += f" --env {shlex.quote(one.env)}"
-    if one.acting != agent.model.acting:
-        command += f" --acting {one.acting}"
+    command += f" --acting {one.acting}" * (one.acting != agent.model.acting)
     if one.history != agent.config.history and one.acting == "window":
         command += f" --history {one.history or 0}"
     if agent.runtime != "pytorch":

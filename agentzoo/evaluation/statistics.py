@@ -129,6 +129,9 @@ def probability_of_improvement(ours: Scores, theirs: Scores, resamples: int = RE
 def convergence(updates: Sequence[int], scores: Sequence[float], margin: float = 2.0) -> int:
     """The first of the evaluated `updates` whose score is within `margin` points of the last one, or above it.
 
+    Differs: Reid et al. 2022 (arXiv:2201.12122, section 5.1) take the best score in place of the last. The staged
+    weights are the last ones.
+
     Args:
         updates: numbers of updates, ascending.
         scores: the score at each, in normalized points.

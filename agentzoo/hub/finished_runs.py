@@ -29,6 +29,7 @@ def measured(
     or_more: bool = False,
     on_episode: OnEpisode = lambda _: None,
     target_return: float | None = None,
+    device: str = "auto",
 ) -> Result:
     """The evaluation of a run's final weights: the stored one, or a new one.
 
@@ -38,8 +39,9 @@ def measured(
         or_more: accept a stored evaluation of more episodes.
         target_return: raw units; the run's own by default.
         on_episode: called with each played episode.
+        device: of a new evaluation.
     """
-    agent = load_finished(run, trust_env_module)
+    agent = load_finished(run, trust_env_module, device)
     stores = target_return in (None, agent.target_return)
     kept = _kept(run / RESULT, agent) if stores else None
     if kept is not None and (kept.episodes == episodes or (or_more and kept.episodes > episodes)):
@@ -159,14 +161,14 @@ def _asked_alike(kept: Result, agent: Agent) -> bool:
     )
 
 
-def load_finished(run: Path, trust_env_module: bool = False) -> Agent:
+def load_finished(run: Path, trust_env_module: bool = False, device: str = "auto") -> Agent:
     """The agent of a finished run, with its recipe.
 
     Raises:
         CheckpointError: not finished, or without a recipe.
     """
     require_finished(run)
-    agent = Agent.from_pretrained(run, trust_env_module=trust_env_module)
+    agent = Agent.from_pretrained(run, trust_env_module=trust_env_module, device=device)
     if agent.recipe is None:
         raise CheckpointError(f"{run} lacks {RECIPE}.")
     return agent

@@ -40,7 +40,8 @@ class Answer:
 
     observations: (N, K, ...) in the environment's units, a dict of arrays for a Dict space; probabilities if the
         observation's parts are one-hot. actions: (N, K, A) in the environment's units, or probabilities if Discrete.
-    window: the question. Arrays have no leading N if the question had none.
+        Both have no leading N if the question had none.
+    window: the question; windows always have one.
     """
 
     observations: Any

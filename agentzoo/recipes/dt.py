@@ -7,7 +7,7 @@ of one training seed returns 2,465 after 27 minutes on one core; after 20,000 up
 2,007 when it acts on 5 steps and 1,181 when it acts on 20. Without timesteps three training seeds score 70.8 there,
 with them 53.0; on halfcheetah/medium-replay 39.3 and 31.9. The paper's training is `--set model.dropout=0.1 --set
 model.max_ep_len=1000 --set data.context=20 --set train.steps=100000 --set train.batch_size=64 --set train.lr=1e-4
---set train.schedule=constant`.
+--set train.warmup_steps=10000 --set train.schedule=constant`.
 """
 
 from __future__ import annotations

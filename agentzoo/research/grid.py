@@ -75,7 +75,13 @@ def _run_task(task: Task, options: RunOptions, on_step: Callable[[int], None]) -
         )
         print(f"trained {recipe.train.steps:,} updates", file=sys.stderr)
     if task.evaluate:
-        found = measured(task.folder, task.evaluate, trust_env_module=options.trust_env_module, or_more=True)
+        found = measured(
+            task.folder,
+            task.evaluate,
+            trust_env_module=options.trust_env_module,
+            or_more=True,
+            device=options.device or "auto",
+        )
         print(f"return {found.return_in_words()} over {found.episodes} episodes", file=sys.stderr)
 
 

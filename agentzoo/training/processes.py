@@ -2,7 +2,8 @@
 
 Every process draws the same global batch and takes its share of the windows. A process's losses are means over its own
 valid steps (or windows, or pairs of steps), weighted by their number, so gradients and logged values are those of the
-global batch. Dropout, texts and the masks of masked models are drawn by each process for itself.
+global batch. Dropout, texts and the masks of masked models are drawn by each process for itself; a masked model's loss
+is a mean over the items that its masks ask for, so there processes with few of them count as much as others.
 """
 
 from __future__ import annotations

@@ -109,6 +109,12 @@ def test_the_recorded_command_repeats_the_numbers_or_is_not_there(
     agent.target_return = 1234.5678
     sampled = evaluate(agent, episodes=3, n_envs=2, seed=4, deterministic=False)
     assert sampled.command == "agentzoo evaluate dt-test -n 3 --seed 4 --target 1234.5678 --sampled --envs 2"
+    assert agent.recipe is not None
+    sampling = agent.recipe.eval.model_copy(update={"sampled": True})
+    agent.recipe = agent.recipe.replace(eval=sampling)
+    certain = evaluate(agent, episodes=2, deterministic=True)
+    assert (certain.deterministic, certain.command) == (True, None)  # the command would sample
+    assert str(evaluate(agent, episodes=2).command).endswith("--sampled --envs 20")
     moved = make_agent()
     moved.config = moved.config.model_copy(update={"env": "tests/Other-v0"})
     moved.save_pretrained(tmp_path / "dt-test")
@@ -119,6 +125,7 @@ def test_the_recorded_command_repeats_the_numbers_or_is_not_there(
     best = evaluate(agent, episodes=1, checkpoint="best")
     assert best.command is None
     assert evaluate(agent, episodes=1, command="mine").command == "mine"
+    assert best.model_copy(update={"score": 50.0, "score_interval": (50.0, 50.0)}).score_in_words() == "50.0"
     assert Result.from_json(best.to_json(), "test") == best
 
 

@@ -125,6 +125,14 @@ def test_the_goal_ahead_lies_on_the_way() -> None:
     env.reset(seed=0)
     assert env.observation(far)["goal"][0] == pytest.approx(1.5)
     env.close()
+    short = GoalAhead(make_env(MAZE2D_DENSE), reach=[0.1, 0.3, 0.5], history=2)
+    short.reset(seed=0)
+    reaches = []
+    for _ in range(4):  # two steps of the window are read, so its end stays two steps away
+        reaches.append(short.observation(far)["goal"][0] - 1.0)
+        short.step(short.action_space.sample())
+    assert reaches == pytest.approx([0.5, 0.3, 0.3, 0.3])
+    short.close()
 
 
 def test_masked_agents_that_see_no_point_and_goal_are_refused() -> None:

@@ -16,10 +16,10 @@ from agentzoo.models.dt import DecisionTransformer, DTConfig
 from agentzoo.plots import new_figure, save_figure
 from agentzoo.research.bench import Figure, compare
 from agentzoo.research.bench.dtma import random_batch
-from agentzoo.types import ActionSpec, Batch, IOSpec, ObservationSpec
+from agentzoo.research.bench_sizes import io_of
+from agentzoo.types import Batch
 
 CONTEXTS = (20, 50, 100, 200, 500, 1000, 2000)
-OBS, ACTIONS = 11, 3  # Hopper's
 
 
 def run(runs: int) -> list[Figure]:
@@ -27,7 +27,7 @@ def run(runs: int) -> list[Figure]:
     torch.manual_seed(0)
     figures = []
     for context in CONTEXTS:
-        io = _io(context)
+        io = io_of(context)
         mamba = DecisionMamba(DMConfig(max_ep_len=max(CONTEXTS)), io).eval()
         transformer = DecisionTransformer(DTConfig(max_ep_len=max(CONTEXTS)), io).eval()
         window = random_batch(io, 1)
@@ -66,11 +66,6 @@ def plot(figures: Sequence[Figure], path: Path) -> None:
     axes.legend(frameon=False)
     picture.tight_layout()
     save_figure(picture, path)
-
-
-def _io(context: int) -> IOSpec:
-    action = ActionSpec(kind="box", size=ACTIONS, low=(-1.0,) * ACTIONS, high=(1.0,) * ACTIONS)
-    return IOSpec(observation=ObservationSpec(size=OBS, shapes=((OBS,),)), action=action, context=context)
 
 
 def _at(window: Batch, t: int) -> tuple[torch.Tensor, ...]:

@@ -14,10 +14,9 @@ from agentzoo.acting.frozen import FrozenStep, FrozenWindow, freeze
 from agentzoo.models.dm import DecisionMamba, DMConfig
 from agentzoo.research.bench import ROW, Figure, compare
 from agentzoo.research.bench.dtma import random_batch
+from agentzoo.research.bench_sizes import io_of
 from agentzoo.research.peers import mamba_of_sizes
-from agentzoo.types import ActionSpec, IOSpec, ObservationSpec
 
-OBS, ACTIONS = 11, 3  # Hopper's
 WINDOWS, CONTEXT = 64, 20
 SLOW = 5  # of the peer's steps, which take seconds, fewer are timed
 
@@ -28,8 +27,7 @@ def run(runs: int) -> list[Figure]:
     in PyTorch.
     """
     torch.manual_seed(0)
-    action = ActionSpec(kind="box", size=ACTIONS, low=(-1.0,) * ACTIONS, high=(1.0,) * ACTIONS)
-    io = IOSpec(observation=ObservationSpec(size=OBS, shapes=((OBS,),)), action=action, context=CONTEXT)
+    io = io_of(CONTEXT)
     model = DecisionMamba(DMConfig(), io).train()
     batch = random_batch(io, WINDOWS)
     step = _update(model, lambda: torch.stack(list(model.loss(batch).values())).sum())

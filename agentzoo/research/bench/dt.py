@@ -25,10 +25,10 @@ from agentzoo.evaluation.seeds import episode_seed
 from agentzoo.models.dt import DecisionTransformer
 from agentzoo.recipe import load_recipe
 from agentzoo.research.bench import PUBLISHED, ROW, Figure, compare
+from agentzoo.research.bench_sizes import random_episodes
 from agentzoo.research.peers import as_transformers_decision_transformer
 from agentzoo.training.loop import build_model
 from agentzoo.training.optim import make_optimizer
-from agentzoo.types import ActionSpec, ObservationSpec
 
 EPISODES = 20
 OPTIONS = {"max_episode_steps": 200, "terminate_when_unhealthy": False}
@@ -40,7 +40,7 @@ def run(runs: int) -> list[Figure]:
 
     Acting is timed in PyTorch and in ONNX Runtime against the same peer, an evaluation also in two jobs.
     """
-    episodes = _random_episodes()
+    episodes = random_episodes(100, 500)
     recipe = load_recipe(AGENT_ID).override(PUBLISHED)
     model = build_model(recipe, episodes)
     assert isinstance(model, DecisionTransformer)
@@ -54,23 +54,6 @@ def run(runs: int) -> list[Figure]:
     for name, one in (("action", agent), ("action, onnx", frozen)):
         figures.append(_actions(name, one, peer, episodes, 10 * runs))
     return [*figures, *_evaluations(agent, frozen, peer, max(runs // 10, 3))]
-
-
-def _random_episodes() -> Episodes:
-    """100 random episodes of 500 steps, with Hopper's sizes; the values do not affect the timing."""
-    rng = np.random.default_rng(0)
-    lengths = np.full(100, 500)
-    steps = int(lengths.sum())
-    return Episodes(
-        dataset="random",
-        observation=ObservationSpec(size=11, shapes=((11,),)),
-        action=ActionSpec(kind="box", size=3, low=(-1.0,) * 3, high=(1.0,) * 3),
-        observations=rng.standard_normal((steps, 11)).astype(np.float32),
-        actions=rng.uniform(-1, 1, (steps, 3)).astype(np.float32),
-        rewards=rng.uniform(0, 3, steps),
-        lengths=lengths,
-        terminated=np.ones(len(lengths), dtype=bool),
-    )
 
 
 def _our_step(recipe: Any, model: Any, episodes: Episodes) -> Any:

@@ -17,9 +17,10 @@ from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe, load_recipe
 from agentzoo.registry import get_family
 from agentzoo.research.bench import ROW, Figure, compare
+from agentzoo.research.bench_sizes import io_of
 from agentzoo.training.machine import pick_precision
 from agentzoo.training.optim import make_optimizer
-from agentzoo.types import ActionSpec, Batch, IOSpec, ObservationSpec
+from agentzoo.types import Batch, IOSpec
 
 SIZES = {"hopper": (11, 3), "pointmaze": (6, 2)}  # observation and action
 
@@ -49,10 +50,8 @@ def run(runs: int) -> list[Figure]:
 
 def model_of(recipe: Recipe, obs: int, actions: int) -> SequenceModel:
     """An untrained network; the values do not affect the timing."""
-    action = ActionSpec(kind="box", size=actions, low=(-1.0,) * actions, high=(1.0,) * actions)
-    io = IOSpec(observation=ObservationSpec(size=obs, shapes=((obs,),)), action=action, context=recipe.data.context)
     torch.manual_seed(0)
-    model = get_family(recipe.model.family).model(recipe.model, io)
+    model = get_family(recipe.model.family).model(recipe.model, io_of(recipe.data.context, obs, actions))
     assert isinstance(model, LanguageDT)
     return model.train()
 

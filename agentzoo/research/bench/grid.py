@@ -13,14 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import psutil
 import torch
 
-from agentzoo.data.episodes import Episodes
 from agentzoo.data.mapped import MappedEpisodes, footprint, write_mapped
 from agentzoo.recipe import Recipe, load_recipe
 from agentzoo.research.bench import PUBLISHED, Figure, compare
+from agentzoo.research.bench_sizes import random_episodes
 from agentzoo.training.grid.drive import Engine, drive
 from agentzoo.training.grid.local import LocalEngine
 from agentzoo.training.grid.tasks import Task
@@ -28,7 +27,6 @@ from agentzoo.training.hooks import Hooks
 from agentzoo.training.log import read_log
 from agentzoo.training.loop import train
 from agentzoo.training.run import ERRORS_EVERY
-from agentzoo.types import ActionSpec, ObservationSpec
 
 AGENT_ID = "dt-hopper-medium"
 DATA = "data"  # folder of the mapped files, beside the runs' folders
@@ -43,7 +41,7 @@ def run(runs: int) -> list[Figure]:
     repeats = max(1, runs // 20)
     with tempfile.TemporaryDirectory(prefix="agentzoo-bench-") as root:
         folder = Path(root)
-        write_mapped(_random_episodes(), folder / DATA)
+        write_mapped(random_episodes(EPISODES, LENGTH), folder / DATA)
         figures = [
             compare(
                 f"{RUNS} runs on 2 cores",
@@ -68,21 +66,6 @@ def train_task(task: Task, on_step: Callable[[int], None] = lambda _: None) -> N
     recipe = Recipe.from_json(task.recipe, str(task.folder))
     episodes = MappedEpisodes.open(task.folder.parent / DATA)
     train(recipe, task.folder, episodes, hooks=Hooks(on_step=on_step), device="cpu")
-
-
-def _random_episodes() -> Episodes:
-    rng = np.random.default_rng(0)
-    steps = EPISODES * LENGTH
-    return Episodes(
-        dataset="random",
-        observation=ObservationSpec(size=11, shapes=((11,),)),
-        action=ActionSpec(kind="box", size=3, low=(-1.0,) * 3, high=(1.0,) * 3),
-        observations=rng.standard_normal((steps, 11), dtype=np.float32),
-        actions=rng.uniform(-1, 1, (steps, 3)).astype(np.float32),
-        rewards=rng.uniform(0, 3, steps),
-        lengths=np.full(EPISODES, LENGTH),
-        terminated=np.ones(EPISODES, dtype=bool),
-    )
 
 
 def _tasks(folder: Path, steps: int, count: int, log_every: int = 5) -> list[Task]:

@@ -20,10 +20,10 @@ from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe, load_recipe
 from agentzoo.research.bench import ROW, Figure, compare
 from agentzoo.research.bench.dtma import model_of, random_batch, training_step
+from agentzoo.research.bench_sizes import ACTIONS, OBS
 from agentzoo.research.peers import llama_with_the_weights_of
 from agentzoo.types import Batch
 
-OBS, ACTIONS = 11, 3  # Hopper's
 CONTEXTS = (20, 5)  # published, the recipe's
 
 

@@ -24,9 +24,8 @@ from agentzoo.config import AgentConfig
 from agentzoo.recipe import load_recipe
 from agentzoo.research.bench import PUBLISHED, Figure, compare
 from agentzoo.research.bench.dtma import random_batch, training_step
-from agentzoo.types import ActionSpec, IOSpec, ObservationSpec
+from agentzoo.research.bench_sizes import OBS, io_of
 
-OBS, ACTIONS = 11, 3  # Hopper's
 SETTLE = 1.0  # seconds until the other process computes
 
 
@@ -36,8 +35,7 @@ def run(runs: int) -> list[Figure]:
     The names say how many threads both have.
     """
     recipe = load_recipe("dt-hopper-medium").override(PUBLISHED)
-    action = ActionSpec(kind="box", size=ACTIONS, low=(-1.0,) * ACTIONS, high=(1.0,) * ACTIONS)
-    io = IOSpec(observation=ObservationSpec(size=OBS, shapes=((OBS,),)), action=action, context=recipe.data.context)
+    io = io_of(recipe.data.context)
     config = AgentConfig.of(recipe, io)
     step = training_step(build_network(config).train(), recipe, random_batch(io, recipe.train.batch_size))
     agent = Agent(build_network(config), config, recipe)

@@ -87,15 +87,15 @@ def language_model_card(
         f"({', '.join(one['name'] for one in corpus['training'])}), the last {settings.held_out:.0%} of each held out. "
         f"{int(last['step']):,} updates of {tokens:,} tokens, AdamW, learning rate {settings.lr:g}, seed "
         f"{settings.seed}, {duration(float(last['seconds']))} on {hardware}: {read:,} tokens read of "
-        f"{figures['train_tokens']:,.0f} in the text, {read / figures['train_tokens']:.1f} epochs. Training ended "
-        "because these were all the updates it was given. The held-out perplexity, on at most "
-        f"{settings.watch_chunks} windows, was {float(before['held_out_perplexity']):.2f} after "
+        f"{figures['train_tokens']:,.0f} in the text, {read / figures['train_tokens']:.1f} epochs. The held-out "
+        f"perplexity, on at most {settings.watch_chunks} windows, was {float(before['held_out_perplexity']):.2f} after "
         f"{int(before['step']):,} updates and {float(last['held_out_perplexity']):.2f} at the end. "
         "`pretrain.json` holds all settings, `training_log.csv` the curve, `corpus.json` the files and their hashes.",
         "",
         "## Samples",
         "",
-        "Drawn from the 40 most likely tokens, seeds 0, 1, 2; begun by nothing or by the words that open two of them.",
+        "Drawn from the 40 most likely tokens, seeds 0, 1, 2: the first without a prompt, the others with the words "
+        "they open with.",
         "",
     ]
     for text in samples:
@@ -118,12 +118,12 @@ def clip_card(
         "agents start from that.",
         "",
         *_quickstart("CLIPTextModel", "tower"),
-        "`CLIPModel` has the pictures too. A sentence ends with the end-of-text token, which the tower is read at.",
+        "`CLIPModel` also holds the image tower. The text tower is read at the end-of-text token.",
         "",
         "## How good",
         "",
         f"{figures['held_out_pairs']:,.0f} held-out pairs, their sentences all different and none of them trained on. "
-        "Given one, which of all the others belongs to it?",
+        "The model sees a sentence and must find its picture, or the reverse.",
         "",
         "| given | looked for | first | among the first five |",
         "|---|---|---:|---:|",

@@ -44,11 +44,14 @@ class GoalAhead(gym.ObservationWrapper[Any, NDArray[np.float32], Array]):
 
     Args:
         reach: metres within 1, 2, ... K-1 steps.
+        history: the newest steps that the agent reads; None for the whole window.
     """
 
-    def __init__(self, env: gym.Env[Array, NDArray[np.float32]], reach: Sequence[float]) -> None:
+    def __init__(
+        self, env: gym.Env[Array, NDArray[np.float32]], reach: Sequence[float], history: int | None = None
+    ) -> None:
         super().__init__(env)
-        self.reach = reach
+        self.reach, self.history = reach, history or len(reach) + 1
         self.taken = 0  # steps of the episode
         own = env.observation_space
         self.observation_space = gym.spaces.Dict({"observation": own, GOAL_KEY: own})
@@ -59,7 +62,7 @@ class GoalAhead(gym.ObservationWrapper[Any, NDArray[np.float32], Array]):
         return super().reset(seed=seed, options=options)
 
     def step(self, action: NDArray[np.float32]) -> Any:
-        """As the environment's `step`; the end of the window comes one step nearer, until it is the next step."""
+        """As the environment's `step`; the end of the window comes nearer until the steps that are read fill up."""
         self.taken += 1
         return super().step(action)
 
@@ -67,7 +70,8 @@ class GoalAhead(gym.ObservationWrapper[Any, NDArray[np.float32], Array]):
         """(4,) -> a dict of the observation (4,) and the goal (4,)."""
         point, goal = observation[:2], observation[2:]
         way = goal - point
-        reach = self.reach[max(len(self.reach) - 1 - self.taken, 0)]
+        read = min(self.taken + 1, self.history, len(self.reach))  # steps before the end of the window
+        reach = self.reach[len(self.reach) - read]
         share = min(1.0, reach / max(float(np.linalg.norm(way)), 1e-9))
         return {"observation": observation, GOAL_KEY: np.concatenate((point + share * way, goal))}
 
@@ -132,7 +136,9 @@ def three_ways(
             for name in ("cloned", "with a return", "with a goal"):
                 model.acts_on_returns = name == "with a return"
                 agent.condition(target_return=targets)
-                seen: list[gym.Env[Any, Any]] = [GoalAhead(env, reach) for env in envs] if "goal" in name else envs
+                seen: list[gym.Env[Any, Any]] = envs
+                if "goal" in name:
+                    seen = [GoalAhead(env, reach, agent.history) for env in envs]
                 found = run_seeded(agent, seen, episodes, seed)
                 totals = np.array([one.total_reward for one in found])
                 ways.append(Way(name, totals, np.array([bool(one.success) for one in found])))
