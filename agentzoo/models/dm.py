@@ -65,20 +65,18 @@ class DMConfig(ModelConfig):
 
     def deviations(self) -> tuple[str, ...]:
         """Differences from the paper and its release."""
-        losses = "the next return-to-go and observation are learned by SmoothL1, where the paper says log-likelihood"
-        if self.ilo_weights is None:
-            losses = "the next return-to-go and observation are not learned"
-        else:
+        losses = "the next return-to-go and observation are not learned"
+        if self.ilo_weights is not None:
+            losses = "the next return-to-go and observation are learned by SmoothL1, in the paper by log-likelihood"
             losses += f"; {', '.join(f'{weight:g}' for weight in self.ilo_weights)} weigh the errors of action, "
             losses += "return-to-go and observation, as in the release; the paper gives no constants"
         return (
             *super().deviations(),
-            "the gates of both branches read the layer's normalized input, where the paper's Algorithm 1 takes it from "
-            "before the norm",
-            "the timestep embedding is added after the LayerNorm, as in the release; the paper leaves the order open",
+            "both gates read a layer's normalized input; in the paper's Algorithm 1 they read it before the norm",
+            "timesteps are added after the LayerNorm, as in the release; the paper leaves the order open",
             losses,
-            f"the past policy's share ends at {self.beta_final:g}; the paper has 0.90 for Hopper, 0.85 for HalfCheetah "
-            "and Ant, 0.95 for Walker2d and AntMaze",
+            f"the past policy's weight ends at {self.beta_final:g}; in the paper at 0.9 (Hopper), 0.85 (HalfCheetah, Ant) "
+            "or 0.95 (Walker2d, AntMaze)",
         )
 
     @classmethod
