@@ -1,6 +1,7 @@
 """Fine-tune dt-hopper-medium on expert data, train a network from scratch on it, and plot both to demos/out/.
 
-`agentzoo data build hopper/expert` makes the dataset. A stopped run continues when the command is repeated.
+`agentzoo data build hopper/expert --trust-policies` makes the dataset, from a policy on the Hub whose loading runs its
+code. A stopped run continues when the command is repeated.
 """
 
 from __future__ import annotations

@@ -116,6 +116,13 @@ def test_minutes_on_a_gpu_are_marked() -> None:
     assert minutes["dt-walker2d-medium-expert"] == "10"
 
 
+def test_a_clone_has_no_target_in_the_table() -> None:
+    rows = [[cell.strip() for cell in line.split("|")] for line in markdown_table().splitlines()[2:]]
+    targets = {row[1].partition("`](")[0].removeprefix("[`"): row[8] for row in rows}
+    assert targets["dt-hopper-medium-expert"] == "3,600"
+    assert targets["bc-hopper-medium-expert"] == targets["bc-breakout-replay"] == ""
+
+
 def test_a_maze_shows_steps_to_its_goals() -> None:
     found = {row[1].strip("`"): (row[3], row[-1]) for row in best_rows()}
     assert found["gpt2-dtma-pointmaze-large"] == ("1.00 in 206", "1.00 in 209")  # as on its card, over all episodes

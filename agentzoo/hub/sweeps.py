@@ -26,6 +26,11 @@ class SweepFacts(NamedTuple):
     flat: bool
     saturates_at: float | None
 
+    @property
+    def gains_nothing(self) -> bool:
+        """Whether even the lowest target returns as much as any."""
+        return self.saturates_at == self.asked[0]
+
 
 def sweep_facts(targets: Sequence[Result]) -> SweepFacts:
     """Whether the agent follows its target, and by how much: a rank correlation ignores the size of a change."""

@@ -23,7 +23,8 @@ def markdown_table() -> str:
     lines.append(f"|{RULE}---:|---:|---:|---|---:|")
     for one in _staged():
         data = "" if one.data_return is None else amount(one.data_return, ",")
-        ends = f"{_minutes(one)} | {data} | {one.target:,g} | `{one.dataset or ''}` | {one.steps:,} |"
+        target = "" if is_clone(one.family) else f"{one.target:,g}"
+        ends = f"{_minutes(one)} | {data} | {target} | `{one.dataset or ''}` | {one.steps:,} |"
         name = f"[`{one.agent_id}`]({one.agent_id}/README.md)"
         lines.append(f"| {name} | {one.env or ''} | {_measured(one)} {ends}")
     return "\n".join(lines)

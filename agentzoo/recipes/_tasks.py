@@ -89,7 +89,7 @@ def windows_of_two(recipe: Recipe, batch_size: int, lr: float, steps: int) -> Re
 
     The first step of a window is the hardest, since no past action hints at the way, and every episode begins with it.
     With two steps a window half of the errors are a first step's, with five a fifth. The trials are in
-    `agentzoo/training/README.md`.
+    `agentzoo/training/what_fits.md`.
     """
     train = recipe.train.model_copy(update={"batch_size": batch_size, "lr": lr, "steps": steps})
     evaluation = recipe.eval.model_copy(update={"every": steps // 4, "every_episodes": 50})

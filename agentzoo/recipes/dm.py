@@ -21,7 +21,7 @@ from agentzoo.recipes._tasks import LEGGED, MAZES, locomotion, maze_recipe, vari
 PERIODS = 40
 CONTEXT = 5
 # On validation episodes 4,000 updates without timesteps return more on hopper/medium-replay than 8,000 with them, and
-# about as much as `dt` on the other three, where 8,000 were not tried ("What fits" in `agentzoo/training/README.md`).
+# about as much as `dt` on the other three, where 8,000 were not tried (`agentzoo/training/what_fits.md`).
 # Nor were they tried in Ant.
 SHORT = {
     *(f"{env}/{kind}" for env in ("hopper", "halfcheetah") for kind in ("medium-replay", "medium-expert")),

@@ -23,8 +23,8 @@ CPU_BUDGET = TrainConfig(steps=12_000, batch_size=128, lr=1e-3, warmup_steps=500
 SMALL_BUDGET = TrainConfig(steps=3_000, batch_size=128, lr=1e-3, warmup_steps=200, schedule="cosine")
 
 
-# These act better without timesteps on validation episodes, on walker2d/medium and cartpole/mixed equally well ("What
-# fits" in `agentzoo/training/README.md`). In Pendulum timesteps help. In Ant they were not tried.
+# These act better without timesteps on validation episodes, on walker2d/medium and cartpole/mixed equally well
+# (`agentzoo/training/what_fits.md`). In Pendulum timesteps help. In Ant they were not tried.
 WITHOUT_TIMESTEPS = {
     *("halfcheetah/medium-replay", "halfcheetah/medium-expert", "hopper/medium-replay", "hopper/medium-expert"),
     *("ant/medium", "ant/medium-replay"),

@@ -69,6 +69,8 @@ def asked_and_achieved(entry: Entry) -> Asked | None:
     )
     if facts.flat:
         words += " It hardly reacts to its target."
+    elif facts.gains_nothing:
+        words += " Higher targets show no gain over the lowest."
     elif facts.saturates_at is not None:
         words += f" Targets above {amount(facts.saturates_at, ',')} show no further gain."
     plot = Plot(words, x, y)

@@ -31,6 +31,7 @@ GUIDES = {  # page -> file of the checkout
     "index": "README.md",
     "models": "agentzoo/models/README.md",
     "training": "agentzoo/training/README.md",
+    "what-fits": "agentzoo/training/what_fits.md",
     "grid": "agentzoo/training/grid/README.md",
     "data": "agentzoo/data/README.md",
     "masked": "agentzoo/masked/README.md",

@@ -159,6 +159,9 @@ def test_a_card_says_how_far_its_agent_can_be_trusted(folder: Path) -> None:
         return card_text(folder)
 
     more, flat = "show no further gain", "It hardly reacts to what it is asked for."
+    falling = said(targets=reaching(200.0, 150.0, 100.0))
+    assert "Higher targets show no gain over the lowest (20 episodes per target)." in falling
+    assert more not in falling
     assert f"Targets above 300 {more} (20 episodes per target)." in said(
         targets=reaching(100.0, 197.0, 200.0, 190.0)
     )  # 197 is less by 3 in every single episode, however wide its interval

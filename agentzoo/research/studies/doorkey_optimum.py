@@ -41,9 +41,8 @@ def optimum(result: Result) -> Study:
         chosen = np.ones(len(best), dtype=bool) if value is None else allowed == value
         rows.append(
             (
-                "all" if value is None else str(value),
+                f"all: {allowed.mean():.2f}" if value is None else str(value),
                 str(chosen.sum()),
-                f"{allowed[chosen].mean():.2f}",
                 f"{reached[chosen].mean():.2f}",
                 f"{(reached == allowed)[chosen].mean():.0%}",
             )
@@ -54,7 +53,7 @@ def optimum(result: Result) -> Study:
     )
     return Study(
         title="Beside the best possible",
-        columns=("start allows", "episodes", "best possible", "this agent", "episodes at the best"),
+        columns=("best possible", "episodes", "this agent", "episodes at the best"),
         rows=tuple(rows),
         note=note,
     )
