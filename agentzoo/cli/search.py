@@ -23,6 +23,7 @@ from agentzoo.cli.grid import (
 )
 from agentzoo.cli.options import JsonOption, TrustOption, TrustOptionsOption, known_recipe
 from agentzoo.errors import ConfigError
+from agentzoo.text import amount
 
 if TYPE_CHECKING:
     from agentzoo.recipe import Recipe
@@ -144,7 +145,7 @@ def _print_ends(agent: str, fixed: list[str], found: list[TrialResult]) -> None:
 def _trial_table(found: list[TrialResult]) -> Table:
     table = listing("trial", "state", "updates", "last return", "settings")
     for one in sorted(found, key=lambda one: -float("inf") if one.value is None else one.value, reverse=True):
-        value = "" if one.value is None else f"{one.value:.1f}"
+        value = "" if one.value is None else amount(one.value)
         settings = ", ".join(f"{name}={setting}" for name, setting in one.settings.items())
         table.add_row(one.folder, one.state, f"{one.updates:,}", value, plain(settings))
     return table

@@ -82,7 +82,8 @@ def _anchor(dataset: str, taken: Sequence[str]) -> str:
 def _shown(
     dataset: str, anchor: str, entries: Sequence[Entry], frames: Callable[[Entry, str], EpisodePictures | None]
 ) -> Shown:
-    facts = next((entry.results.dataset for entry in entries if entry.results is not None), None)
+    whole = (entry.results for entry in entries if entry.recipe.data.best_fraction == 1.0)
+    facts = next((results.dataset for results in whole if results is not None), None)
     env = next((entry.env for entry in entries if entry.env), "")
     recipe = recipe_of(dataset)
     returns, lengths, absent = _returns(dataset)

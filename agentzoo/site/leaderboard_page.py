@@ -128,7 +128,7 @@ def _statistics(found: Methods) -> Statistics:
     best = next(iter(found.means))
     plot = Plot(
         f"Performance profiles of {len(found.profiles)} methods: the share of runs above each score; "
-        f"{best} is highest on average.",
+        f"{said_method(best)} is highest on average.",
         Axis("normalized score", float(found.thresholds[0]), float(found.thresholds[-1])),
         Axis("share of runs above it", 0.0, 1.03),
     )
@@ -141,7 +141,8 @@ def _statistics(found: Methods) -> Statistics:
     improvement = tuple(
         (said_method(first), tuple(_likely(found, first, second) for second in methods)) for first in methods
     )
-    return Statistics(found.tasks, means, plot.html(), tuple(map(said_method, methods)), improvement, found.single)
+    single = tuple(map(said_method, found.single))
+    return Statistics(found.tasks, means, plot.html(), tuple(map(said_method, methods)), improvement, single)
 
 
 def _likely(found: Methods, first: str, second: str) -> str:

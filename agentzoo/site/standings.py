@@ -73,7 +73,9 @@ def standings(zoo: Zoo) -> list[Standing]:
             here = usual.setdefault(entry.dataset, entry.env) == entry.env
             name = entry.task if owner.setdefault(entry.task, entry.dataset) == entry.dataset else entry.dataset
             name = name if here else f"{name} ({entry.env})"
-            tasks.setdefault((entry.dataset, entry.env), Task(name, entry.env, entry.dataset, unit_of(entry)))
+            task = Task(name, entry.env, entry.dataset, unit_of(entry))
+            if task.unit == "steps" or (entry.dataset, entry.env) not in tasks:  # one that never arrives shows no steps
+                tasks[entry.dataset, entry.env] = task
     papers = published_together(entry.agent_id for entry in zoo.entries if entry.published)
     placed = [(entry, tasks.get((entry.dataset, entry.env))) for entry in zoo.entries]
     found = [_of_entry(entry, task, papers) for entry, task in placed if task is not None]

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedCo
 
 from agentzoo.progress import Words
 from agentzoo.recipe import Recipe
+from agentzoo.text import amount
 from agentzoo.training.hooks import Hooks
 
 
@@ -84,7 +85,7 @@ class RunProgress:
         if row["eval_return"] is None:
             return
         score = row["eval_score"]
-        reached = f"return {row['eval_return']:.1f}" if score is None else f"score {score:.1f}"
+        reached = f"return {amount(row['eval_return'])}" if score is None else f"score {score:.1f}"
         self.progress.update(self.task, reached=reached)
         if not self.console.is_terminal:  # a log file gets lines instead of the bar
             self.say(f"update {row['step']:,}: {reached}")

@@ -96,8 +96,8 @@ def test_one_by_one_equals_the_batch_and_states_that_came_in_stay_as_they_were()
 
 
 def test_evaluation_steps_environments_side_by_side_as_alone() -> None:
-    _, agent = make_pair()
-    envs = [gym.make("tests/Counting-v0") for _ in range(3)]
+    _, agent = make_pair("CartPole-v1")
+    envs = [gym.make("CartPole-v1") for _ in range(3)]
     side_by_side = run_seeded(agent, envs, 5)
     alone = [run_episode(agent, envs[0], one.seed) for one in side_by_side if one.seed is not None]
     np.testing.assert_allclose([a.total_reward for a in alone], [b.total_reward for b in side_by_side], rtol=1e-5)

@@ -29,13 +29,14 @@ from agentzoo.evaluation.rollout import EpisodeResult, rollout
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only a forked process knows the environments here")
 ENV = "tests/Counting-v0"
+POLE = "CartPole-v1"  # the lengths of its episodes say which actions were taken
 
 
 @pytest.mark.parametrize(("episodes", "n_envs", "jobs"), [(7, 4, 2), (5, 20, 2), (1, 1, 2), (6, 3, 3)])
 def test_episodes_and_results_are_those_of_one_process(episodes: int, n_envs: int, jobs: int) -> None:
-    agent, ended = make_agent(), []
-    alone = rollout(agent, ENV, episodes, seed=1, n_envs=n_envs)
-    shared = rollout_in_jobs(agent, ENV, episodes, jobs, seed=1, n_envs=n_envs, on_episode=ended.append)
+    agent, ended = make_agent(POLE), []
+    alone = rollout(agent, POLE, episodes, seed=1, n_envs=n_envs)
+    shared = rollout_in_jobs(agent, POLE, episodes, jobs, seed=1, n_envs=n_envs, on_episode=ended.append)
     assert shared == alone
     assert sorted(one.seed for one in ended) == [one.seed for one in alone]
 
@@ -50,10 +51,10 @@ def test_the_record_is_the_same_but_for_time() -> None:
 
 def test_a_frozen_agent_is_shared_too() -> None:
     pytest.importorskip("onnxruntime")
-    agent = make_agent()
-    alone = rollout(agent, ENV, 4)
+    agent = make_agent(POLE)
+    alone = rollout(agent, POLE, 4)
     agent.freeze("onnx")
-    assert [one.length for one in rollout_in_jobs(agent, ENV, 4, 2)] == [one.length for one in alone]
+    assert [one.length for one in rollout_in_jobs(agent, POLE, 4, 2)] == [one.length for one in alone]
 
 
 def test_a_process_trusts_the_options_that_its_parent_trusts() -> None:

@@ -190,6 +190,18 @@ def test_what_comes_back_otherwise_is_noticed(hub: Hub, zoo: Path, monkeypatch: 
         push_all("me")
 
 
+def test_a_repo_that_changed_after_its_push_is_noticed(hub: Hub, zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hashes of its files are right, but they are others than those that were sent."""
+
+    def changed(path: Path, done: list[Published], datasets: dict[str, str]) -> None:
+        tree = hub.repos["me/dt-one"].commits[done[0].commit]
+        tree["training_log.csv"] = tree["training_log.csv"].replace(b"0.5", b"0.6")
+
+    monkeypatch.setattr("agentzoo.hub.publish_all._write_index", changed)
+    with pytest.raises(HubError, match=r"me/dt-one@.* has a different training_log.csv than .*dt-one\. Push again"):
+        push_all("me")
+
+
 def test_all_and_one_folder_do_not_go_together(hub: Hub, zoo: Path) -> None:
     for arguments in (["--all"], ["--org", "me"], ["--all", "--org", "me", "--tag", "v1"], []):
         found = CliRunner().invoke(app, ["hub", "push", *arguments])

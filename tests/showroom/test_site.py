@@ -13,7 +13,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from typer.testing import CliRunner
@@ -36,7 +36,7 @@ from agentzoo.site.media import Media
 from agentzoo.site.plot import Axis
 from agentzoo.site.replayed_frames import write_frames
 from agentzoo.site.standings import as_csv, compare, standings
-from showroom.conftest import AGENTS, HOSTILE, ROOT, copy_agent, spoil
+from showroom.conftest import AGENTS, ATTACK, HOSTILE, ROOT, copy_agent, spoil
 
 MEGABYTE = 1_000_000
 
@@ -102,7 +102,8 @@ def test_hostile_records_are_text(site: Path) -> None:
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(words=st.text(min_size=1, max_size=150))
+@given(words=st.text(alphabet="<>&\"'=/ab \x1b\u202e", min_size=1, max_size=150))
+@example(words=ATTACK)
 def test_no_text_of_a_record_becomes_an_element(words: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     zoo = tmp_path_factory.mktemp("zoo")
     folder = copy_agent("unimask-doorkey", zoo / "one")

@@ -8,10 +8,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from agentzoo.cli import app
@@ -19,11 +22,12 @@ from agentzoo.data.names import is_local
 from agentzoo.errors import CheckpointError, ConfigError, TrainingError, UnknownNameError
 from agentzoo.hub.verify import check_files
 from agentzoo.research.grid import run_task, summarize, tasks_of
+from agentzoo.store.files import write_atomic
 from agentzoo.training.grid.drive import DRIVER_LOCK, drive
 from agentzoo.training.grid.local import LocalEngine
 from agentzoo.training.grid.plan import read_plan
 from agentzoo.training.grid.status import grid_status
-from agentzoo.training.grid.tasks import GRID_LOCK, Task, read_failure
+from agentzoo.training.grid.tasks import GRID_LOCK, RunOptions, Task, read_failure
 from agentzoo.training.lock import holder
 from training.grid_cases import (
     assert_equal_to_the_bit,
@@ -102,6 +106,34 @@ def test_a_worker_that_is_killed_every_time_is_reported(tiny_hopper: str, tmp_pa
     assert [each.state for each in outcomes] == ["lost"]
     assert "signal 9 (out of memory?)" in outcomes[0].said
     assert [one.state for one in grid_status(out, plan)] == ["failed"]
+
+
+def notes_its_gpu(task: Task, on_step: Callable[[int], None]) -> None:
+    """A job that writes which GPU it sees, and then waits to be stopped."""
+    write_atomic(task.folder / "gpu.txt", os.environ["CUDA_VISIBLE_DEVICES"])
+    time.sleep(120.0)
+
+
+@pytest.mark.parametrize(("visible", "expected"), [(None, "0011"), ("3,5", "3355")])
+def test_runs_are_spread_over_gpus_and_take_the_place_of_one_that_ended(
+    visible: str | None, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+
+    def begin(engine: LocalEngine, name: str) -> str:
+        engine.start(notes_its_gpu, Task(tmp_path / name, "", 0, RunOptions()))
+        wait_for(lambda: (tmp_path / name / "gpu.txt").exists())
+        return (tmp_path / name / "gpu.txt").read_text()
+
+    with LocalEngine(9, gpus_per_run=0.5) as engine:
+        assert engine.free() == 4
+        assert "".join(begin(engine, f"run{i}") for i in range(4)) == expected
+        assert engine.free() == 0
+        engine.stop(tmp_path / "run1")
+        assert begin(engine, "next") == expected[1]
 
 
 def test_stopping_an_engine_leaves_no_process_and_no_lock(tiny_hopper: str, tmp_path: Path) -> None:
@@ -288,7 +320,8 @@ def test_a_finished_grid_is_staged_an_agent_with_all_its_seeds(tiny_hopper: str,
         _, results, checks = check_files(zoo / agent_id)
         assert not [check for check in checks if check.holds is False]
         assert results is not None
-        first, other = (json.loads((out / f"{agent_id}-s{seed}" / "result.json").read_text()) for seed in (0, 1))
+        files = (out / f"{agent_id}-s0" / "result.json", out / f"{agent_id}-s1" / "result-as-staged.json")
+        first, other = (json.loads(file.read_text()) for file in files)
         assert results.headline.training_seed == first["training_seed"] == 0
         assert results.headline.mean_return == pytest.approx(first["mean_return"], rel=0.01)  # staged in float16
         assert [one.mean_return for one in results.seeds] == [other["mean_return"]]

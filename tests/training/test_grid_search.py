@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from agentzoo.cli import app
 from agentzoo.errors import ConfigError, TrainingError
 from agentzoo.recipe import load_recipe
 from agentzoo.research.grid import run_task
+from agentzoo.training import log
 from agentzoo.training.grid.local import LocalEngine
 from agentzoo.training.grid.search import Range, TrialResult, as_settings, best, check_search, parse_space, search
 from agentzoo.training.grid.tasks import Task
@@ -149,6 +151,26 @@ def test_values_that_do_not_fit_together_are_a_failed_trial(tmp_path: Path) -> N
 
 def trains_nothing(task: Task, on_step: Callable[[int], None]) -> None:
     """A job."""
+
+
+def is_poor_but_first(task: Task, on_step: Callable[[int], None]) -> None:
+    """A job whose short evaluation returns 1 in the first trial and 0 in the others, which then go on for long."""
+    columns = [*log.COLUMNS, "eval_return", "eval_score"]
+    task.folder.mkdir(parents=True, exist_ok=True)
+    first = not any(one != task.folder for one in task.folder.parent.glob("*/training_log.csv"))
+    log.start_log(task.folder, columns, 0)
+    log.append_row(task.folder, columns, {"step": 20, "eval_return": 1.0 if first else 0.0, "seconds": 1.0})
+    if not first:
+        time.sleep(120.0)
+
+
+def test_a_trial_below_the_best_third_is_stopped(tmp_path: Path) -> None:
+    recipe = load_recipe("dt-hopper-medium").override(["train.steps=60", "eval.every=20"])
+    began = time.monotonic()
+    found = search(recipe, parse_space(["train.lr=1e-5..1e-3"]), tmp_path, LocalEngine(1), is_poor_but_first, trials=3)
+    assert [one.state for one in found] == ["complete", "pruned", "pruned"]
+    assert [one.value for one in found] == [1.0, 0.0, 0.0]
+    assert time.monotonic() - began < 100.0  # their processes were ended
 
 
 @pytest.mark.slow

@@ -261,21 +261,25 @@ def test_kill_9_at_random_moments_then_resume_equals_the_uninterrupted_run(tiny_
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     subprocess.run([*COMMAND, str(tmp_path / "whole")], check=True, env=environment, capture_output=True)
     whole = (tmp_path / "whole" / "model.safetensors").read_bytes()
-    folder, rng = tmp_path / "killed", np.random.default_rng(int(time.time()))
-    kills = 0
-    while kills < 3:
+    folder, rng = tmp_path / "killed", np.random.default_rng(0)
+    ended = []
+    for _ in range(3):
+        seen = read_log(folder)
+        last = int(seen[-1]["step"]) if seen else 0
+        aim = int(rng.integers(min(last, 53), 54)) + 1  # after what an earlier process wrote
         process = subprocess.Popen(
             [*COMMAND, str(folder)], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        aim = int(rng.integers(1, 55))
         while process.poll() is None:
             rows = read_log(folder)
             if rows and int(rows[-1]["step"]) >= aim:
                 break
             time.sleep(0.005)
         process.send_signal(signal.SIGKILL)
-        process.wait()
-        kills += 1
-    subprocess.run([*COMMAND, str(folder)], check=True, env=environment, capture_output=True)
+        ended.append(process.wait())
+    assert -signal.SIGKILL in ended
+    resumed = (folder / "checkpoint.safetensors").exists()
+    last = subprocess.run([*COMMAND, str(folder)], check=True, env=environment, capture_output=True)
+    assert (b"continuing from update" in last.stdout + last.stderr) == resumed
     assert (folder / "model.safetensors").read_bytes() == whole
     assert not [path.name for path in folder.iterdir() if path.name.startswith(".")]

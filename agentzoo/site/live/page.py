@@ -120,16 +120,18 @@ def _too_large(place: Path, network: Path) -> str | None:
     )
 
 
-def by_merit(entry: Entry) -> tuple[str, bool, float, str]:
-    """Environments by name, in each the best first: by score, steps to a goal, or return. Not measured ones are last.
+def by_merit(entry: Entry) -> tuple[str, bool, float, float, str]:
+    """Environments by name, in each the best first: by score, else by return, of equal ones by the steps to a goal.
+
+    Not measured ones are last.
 
     The numbers are those of an agent's own weights, which play here, not the mean of several trainings.
     """
     head, unit = entry.head, unit_of(entry)
     if head is None:
-        return entry.env.lower(), True, 0.0, entry.agent_id
-    value = {"score": -(head.score or 0.0), "steps": head.mean_length, "return": -head.mean_return}[unit]
-    return entry.env.lower(), False, value, entry.agent_id
+        return entry.env.lower(), True, 0.0, 0.0, entry.agent_id
+    reached = -(head.mean_return if head.score is None else head.score)
+    return entry.env.lower(), False, reached, head.mean_length if unit == "steps" else 0.0, entry.agent_id
 
 
 def _write_scene(scene: Scene, place: Path, number: int) -> str:

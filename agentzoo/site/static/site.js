@@ -73,7 +73,7 @@ function agents() {
       card.parentNode.append(card);
       row.parentNode.append(row);
     }
-    document.querySelector(".count").innerHTML = `<b>${count}</b> of ${cards.size} agents`;
+    document.querySelector(".count").innerHTML = `<b>${count}</b> of ${cards.size} agent${cards.size === 1 ? "" : "s"}`;
     document.querySelector(".nothing").hidden = count > 0;
     document.querySelector("main").classList.toggle("table-view", form.elements.view.value === "table");
     for (const head of document.querySelectorAll("#table th[data-sort]")) {

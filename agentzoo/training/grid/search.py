@@ -148,8 +148,7 @@ def search(
             for outcome in engine.ended(0.5):
                 _tell(optuna, study, active.pop(outcome.folder), outcome)
             for folder, trial in list(active.items()):
-                _report(study, trial, folder)
-                if trial.should_prune():
+                if _report(study, trial, folder)[1]:
                     engine.stop(folder)
                     del active[folder]
                     study.tell(trial, state=states.PRUNED)
@@ -221,20 +220,24 @@ def _distribution(optuna: Any, values: Range | tuple[Any, ...]) -> Any:
     return kind(values.low, values.high, log=values.log)
 
 
-def _report(study: Any, trial: Any, folder: Path) -> float | None:
-    """Report new short evaluations to optuna; returns the last one."""
+def _report(study: Any, trial: Any, folder: Path) -> tuple[float | None, bool]:
+    """Report new short evaluations to optuna; returns the last one, and whether one of the new ones is too poor.
+
+    Optuna is asked after each: only then it keeps the value for a comparison with later trials.
+    """
     known = study._storage.get_trial(trial._trial_id).intermediate_values
-    value = None
+    value, poor = None, False
     for row in read_log(folder):
         if row.get("eval_return"):
             value = float(row["eval_return"])
             if int(row["step"]) not in known:
                 trial.report(value, int(row["step"]))
-    return value
+                poor |= trial.should_prune()
+    return value, poor
 
 
 def _tell(optuna: Any, study: Any, trial: Any, outcome: Outcome) -> None:
-    value = _report(study, trial, outcome.folder)
+    value, _ = _report(study, trial, outcome.folder)
     if outcome.state == "done" and value is not None:
         study.tell(trial, value)
     else:

@@ -57,6 +57,7 @@ export class Stage {
   // The bodies of another environment.
   show(environment) {
     const { model } = environment;
+    this.forget();
     this.environment = environment;
     this.scene = new three.Scene();
     this.meshes = [];
@@ -95,6 +96,16 @@ export class Stage {
     } else {
       this.ball = this.goal = null;
     }
+  }
+
+  // Frees what the renderer keeps of the present scene.
+  forget() {
+    this.sun?.dispose();
+    this.scene?.traverse(({ geometry, material }) => {
+      geometry?.dispose();
+      material?.map?.dispose();
+      material?.dispose();
+    });
   }
 
   add(mesh, geom) {
@@ -139,7 +150,7 @@ export class Stage {
   look(from, to) {
     const { clientWidth: width, clientHeight: height } = this.canvas;
     const ratio = Math.min(2, window.devicePixelRatio);
-    if (this.canvas.width !== Math.round(width * ratio)) {
+    if (this.canvas.width !== Math.floor(width * ratio)) {  // as three.js rounds it
       this.renderer.setPixelRatio(ratio);
       this.renderer.setSize(width, height, false);
     }

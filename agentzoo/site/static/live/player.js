@@ -88,7 +88,6 @@ export class Player {
     this.actor.forget();
     this.episode = {};
     Object.assign(this, { earned: 0, steps: 0, over: null, last: null, millis: 0 });
-    this.stage?.show(this.environment);
   }
 
   // The return that the agent is still asked for; null if it reads none.
