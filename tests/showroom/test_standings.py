@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from hub.conftest import edit
 from typer.testing import CliRunner
 
 from agentzoo.cli import app
@@ -71,6 +72,33 @@ def test_two_agents_of_a_method_and_a_task_are_two_methods(tmp_path: Path) -> No
     entries = read_zoo(zoo).entries
     page = index_page(read_zoo(zoo), {one.slug: Media(frozenset(), None) for one in entries})
     assert len(set(re.findall('<tr data-id="([^"]+)"', page))) == len(entries) == 2
+
+
+def test_an_agent_that_never_arrives_changes_no_unit(tmp_path: Path) -> None:
+    """All of its episodes have the same length, as where episodes do not end at a goal."""
+    zoo = tmp_path / "zoo"
+    copy_agent("dt-pointmaze-medium", zoo / "dt-pointmaze-medium")
+    records = copy_agent("bc-pointmaze-medium", zoo / "aa") / RESULTS
+    tree = json.loads(records.read_text())
+    episodes = tree["headline"]["episodes"]
+    lost = {"returns": [0.0] * episodes, "mean_return": 0.0, "return_interval": [0.0, 0.0], "lengths": [600] * episodes}
+    lost |= {"mean_length": 600.0, "success_rate": 0.0, "successes": [False] * episodes}
+    tree |= {"headline": {**tree["headline"], **lost}, "seeds": []}
+    records.write_text(json.dumps(tree))
+    found = read_zoo(zoo)
+    assert {one.task.unit for one in standings(found)} == {"steps"}
+    assert [one.slug for one in sorted(found.entries, key=by_merit)] == ["dt-pointmaze-medium", "aa"]
+
+
+def test_the_facts_of_a_dataset_are_not_those_of_its_best_episodes(tmp_path: Path) -> None:
+    zoo = tmp_path / "zoo"
+    copy_agent("dt-hopper-medium", zoo / "dt-hopper-medium")
+    part = copy_agent("bc-hopper-medium", zoo / "aa-best")
+    edit(part, RECIPE, data__best_fraction=0.1)
+    edit(part, RESULTS, dataset__episodes=34)
+    page = datasets_page(read_zoo(zoo))
+    assert "<dd>1,277</dd>" in page
+    assert "<dd>34</dd>" not in page
 
 
 def test_every_line_of_a_plot_is_drawn() -> None:
