@@ -117,7 +117,7 @@ class RuntimeMethods:
     @history.setter
     def history(self, steps: int | None) -> None:
         check_history(steps, self.config.io.context)
-        self._history = None if steps is None else int(steps)
+        before, self._history = self._history, None if steps is None else int(steps)
         if steps is not None and self._acting_mode == "recurrent":
             warn(
                 f"history={steps} has no effect on {self.config.agent_id} while it acts with a recurrent memory. Set "
@@ -125,7 +125,11 @@ class RuntimeMethods:
                 depth=3,  # `Agent.__setattr__` calls this setter
             )
         if isinstance(self._network, FrozenWindow) and self._network.steps < (steps or self.config.io.context):
-            self._use(self._acting_mode, self._runtime)
+            try:
+                self._use(self._acting_mode, self._runtime)
+            except Exception:
+                self._history = before
+                raise
         else:
             self._act_as(self._acting_mode)
 

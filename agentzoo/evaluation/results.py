@@ -258,11 +258,12 @@ def with_command(one: Result, agent: Agent, named: str, n_envs: int = 20) -> Res
     """The record with the command that repeats it, if there is one; `named` must name this agent."""
     if one.deterministic and not is_deterministic(agent):
         return one  # the command would sample
-    name, target = shlex.quote(named), f"{one.target_return:.12g}"
-    command = f"agentzoo evaluate {name} -n {one.episodes} --seed {one.seed} --target {target}"
+    command = f"agentzoo evaluate {shlex.quote(named)} -n {one.episodes} --seed {one.seed}"
+    command += f" --target {one.target_return:.12g}"
     if one.env != agent.config.env:
         command += f" --env {shlex.quote(one.env)}"
-    command += f" --acting {one.acting}" * (one.acting != agent.model.acting)
+    if one.acting != agent.model.acting:
+        command += f" --acting {one.acting}"
     if one.history != agent.config.history and one.acting == "window":
         command += f" --history {one.history or 0}"
     if agent.runtime != "pytorch":
@@ -346,5 +347,4 @@ def _is_task_of(agent: Agent, env: Any) -> bool:
 
 def _options_of(env: Any) -> list[str]:
     """Names of the options in which an environment differs from the registered one."""
-    spec = spec_of(env)
-    return [] if spec is None else other_options(spec)
+    return [] if (spec := spec_of(env)) is None else other_options(spec)

@@ -11,7 +11,6 @@ from pydantic import Field
 from agentzoo.errors import ConfigError
 from agentzoo.evaluation.baselines import BASELINES, CLONE, add_row
 from agentzoo.evaluation.results import Baseline, Result
-from agentzoo.evaluation.scores import with_reference
 from agentzoo.hub.card import write_card
 from agentzoo.hub.finished_runs import headline, load_finished, measured, measured_as_staged
 from agentzoo.recipe import Recipe, differences, load_recipe
@@ -49,8 +48,8 @@ def add_runs(
     """Measure finished runs on the 100 headline episodes, add them to `zoo/baselines.json` and update the cards.
 
     A row replaces one of the same dataset, method and training seed. Results are stored in each run's folder, so a
-    second call measures nothing. The row of a staged clone is its headline; other clones, too, are measured with
-    float16 weights.
+    second call measures nothing. The row of a staged clone is its headline; other runs of bc, too, are measured with
+    float16 weights, unless they have a `baseline.json`.
 
     Returns:
         The rows, in the order of `runs`.
@@ -87,7 +86,7 @@ def _measured(run: Path, recipe: Recipe, on_progress: Callable[[str], None], tru
         return headline(run, EPISODES, on_progress, trust)
     if (run / MAKING).is_file():
         return measured(run, EPISODES, on_progress, trust)
-    settings = with_reference(recipe).eval.model_copy(update={"episodes": EPISODES})
+    settings = recipe.eval.model_copy(update={"episodes": EPISODES})
     return measured_as_staged(run, settings, "float16", on_progress, trust)
 
 

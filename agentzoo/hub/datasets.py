@@ -83,7 +83,8 @@ def push_card(owner: str, *, token: str | bool | None = None, private: bool | No
         HubError: the upload failed.
     """
     repo_id = f"{owner}/{OURS}"
-    head, card = calling(partial(_card_there, repo_id), token, Where(repo_id), f"{repo_id} could not be read")
+    look = partial(_card_there, repo_id, private)
+    head, card = calling(look, token, Where(repo_id), f"{repo_id} could not be read", again=False)
     if head is not None and card is not None and f"\n- {LIBRARY}\n" not in card:
         warn(f"the dataset repo {repo_id} has a card without the tag {LIBRARY}; it stays as it is.")
         return {"repo_id": repo_id, "revision": head}
@@ -91,16 +92,21 @@ def push_card(owner: str, *, token: str | bool | None = None, private: bool | No
     return {"repo_id": repo_id, "revision": info.oid}
 
 
-def _card_there(repo_id: str, token: str | bool | None) -> tuple[str | None, str | None]:
-    """The newest commit of the repo and its card; None if there is none."""
+def _card_there(repo_id: str, private: bool | None, token: str | bool | None) -> tuple[str | None, str | None]:
+    """The newest commit of the repo and its card; None if there is none.
+
+    Raises:
+        ConfigError: `private`, and the repo is public.
+    """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import RepositoryNotFoundError
 
     api = HfApi(token=token, library_name=LIBRARY)
     try:
-        info = api.dataset_info(repo_id)
+        info = retried(lambda: api.dataset_info(repo_id))
     except RepositoryNotFoundError:
         return None, None
+    require_not_public(private, info, repo_id)
     return info.sha, _text_of(api, repo_id, CARD, info.sha)
 
 

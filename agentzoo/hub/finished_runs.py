@@ -61,10 +61,10 @@ def measured_as_staged(
     trust_env_module: bool = False,
     on_episode: OnEpisode = lambda _: None,
 ) -> Result:
-    """The evaluation of a run's final weights as a staged agent holds them: the stored one, or a new one.
+    """The evaluation of a run's final weights in the type of a staged agent's: the stored one, or a new one.
 
-    Rounding can change what an agent does, so another training seed is measured as the staged one is. The evaluation is
-    stored in the run's folder, apart from that of `measured`.
+    Rounding can change what an agent does, so another training seed is rounded too. The evaluation is stored in the
+    run's folder, apart from that of `measured`.
 
     Args:
         settings: of the staged agent: target return, history and number of episodes.

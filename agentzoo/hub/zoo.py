@@ -15,7 +15,7 @@ from agentzoo.recipe import Recipe, load_recipe
 from agentzoo.record import read_record
 from agentzoo.registry import families, recipe_table
 from agentzoo.store.files import CONFIG, RECIPE, RESULTS
-from agentzoo.store.index import hub_location
+from agentzoo.store.index import index_path, read_index
 from agentzoo.store.locate import check_links, find_agent, local_zoo, staged_agents
 
 
@@ -59,8 +59,8 @@ def describe(agent: str) -> dict[str, Any]:
         UnknownNameError: the agent is not staged and has no recipe.
     """
     plain = agent.removeprefix("zoo/")
-    trained = Path(agent).is_dir() or plain in staged_agents() or hub_location(plain) is not None
-    if trained or plain not in recipe_table():
+    named = plain not in recipe_table() or plain in staged_agents() or Path(agent).is_dir()
+    if named or plain in read_index(index_path()).get("agents", {}):  # its `default` also names what was never trained
         folder = find_agent(agent)
         path = folder / RECIPE
         recipe = read_record(Recipe, path)

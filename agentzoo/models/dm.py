@@ -75,8 +75,8 @@ class DMConfig(ModelConfig):
             "both gates read a layer's normalized input; in the paper's Algorithm 1 they read it before the norm",
             "timesteps are added after the LayerNorm, as in the release; the paper leaves the order open",
             losses,
-            f"the past policy's weight ends at {self.beta_final:g}; in the paper at 0.9 (Hopper), 0.85 (HalfCheetah, "
-            "Ant) or 0.95 (Walker2d, AntMaze)",
+            f"the past policy's weight ends at {self.beta_final:g}, as in other tasks of this kind; the paper chooses "
+            "it by task: 0.9 for Hopper, 0.85 for HalfCheetah and Ant, 0.95 for Walker2d and AntMaze",
         )
 
     @classmethod

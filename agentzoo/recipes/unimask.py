@@ -90,8 +90,8 @@ def _maze(maze: str) -> Recipe:
     reached the goal in 48 of 100 episodes.
 
     Acting reads three steps. On 100 validation episodes of the medium maze, the same weights reach the goal in 99, 100,
-    100, 100 and 79 when they read 1 to 5 steps, so not a full window. The log of the staged agent is older: its short
-    evaluations read the full window.
+    100, 100 and 79 when they read 1 to 5 steps, so not a full window. The log of
+    `unimask-pointmaze-medium` is older: its short evaluations read the full window.
     """
     data, evaluation = pointmaze(maze)
     often = evaluation.model_copy(update={"every": 2_000, "every_episodes": 50})

@@ -114,8 +114,12 @@ def not_written(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if isinstance(error, StorageError) and isinstance(error.__cause__, OSError):
-            error = error.__cause__  # of a file of `target`; the sentence below says what became of all
+        if isinstance(error, StorageError):
+            if not str(error).startswith(
+                f"{target.parent}{os.sep}"
+            ):  # of another folder, such as the cache: it says enough
+                raise
+            error = error.__cause__ if isinstance(error.__cause__, OSError) else error
         # shutil.copytree lists (source, copy, reason) of every file
         reason = error.args[0][0][2] if isinstance(error, shutil.Error) and error.args[0] else error
         raise StorageError(f"{target} was not written: {reason}. Its previous content is unchanged.") from error

@@ -141,6 +141,23 @@ def test_onnx_runtime_reads_the_same_history(tmp_path: Path, monkeypatch: pytest
     assert np.allclose(played(agent), shorter, atol=1e-4)
 
 
+def test_a_history_that_cannot_be_exported_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    agent = make_agent("Pendulum-v1", model=SMALL["dt"], context=4)
+    agent.history = 1
+    expected = played(agent.freeze())
+
+    def fails(*_: object) -> None:
+        raise ConfigError("no onnx")
+
+    monkeypatch.setattr("agentzoo.acting.runtimes.freeze", fails)
+    with pytest.raises(ConfigError, match="no onnx"):
+        agent.history = 3
+    assert (agent.history, agent.runtime) == (1, "onnx")
+    assert np.array_equal(played(agent), expected)
+
+
 @pytest.mark.parametrize("longer", [3, None])
 def test_a_longer_history_is_exported_again(
     longer: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -14,7 +14,7 @@ from conftest import make_agent
 from typer.testing import CliRunner
 
 from agentzoo.cli import app
-from agentzoo.errors import CheckpointError, StorageError, UnknownNameError
+from agentzoo.errors import AgentzooError, CheckpointError, StorageError, UnknownNameError
 from agentzoo.evaluation.results import Results
 from agentzoo.hub.zoo import describe
 from agentzoo.models.bc import BCConfig
@@ -157,3 +157,10 @@ def test_a_folder_of_a_packaged_id_is_shown_with_its_scores(
     shown = describe("dt-hopper-medium")
     assert shown["agent_id"] == "dt-test"
     assert describe("zoo/dt-hopper-medium")["agent_id"] == "dt-hopper-medium"  # not a folder: the recipe
+    (tmp_path / "index.json").write_text(
+        '{"agents": {"dt-hopper-medium": {"repo_id": "a/b"}}, "default": "a/{agent_id}"}'
+    )
+    monkeypatch.setenv("AGENTZOO_INDEX", str(tmp_path / "index.json"))
+    assert describe("dt-mujoco-hopper-medium")["agent_id"] == "dt-mujoco-hopper-medium"  # without weights anywhere
+    with pytest.raises(AgentzooError, match="a/b"):
+        describe("zoo/dt-hopper-medium")  # asks for what `evaluate` would load

@@ -146,6 +146,13 @@ def test_a_full_disk_leaves_the_staged_agent_unchanged(tmp_path: Path) -> None:
     with largest_file(1_000), pytest.raises(StorageError) as error, written_whole(folder) as new:
         write_atomic(new / "results.json", b"x" * 2_000)
     assert str(error.value).count("was not written") == str(error.value).count("is unchanged") == 1
+    elsewhere = tmp_path.parent / f"{tmp_path.name}-run" / "result.json"
+    with (
+        largest_file(1_000),
+        pytest.raises(StorageError, match=r"-run/result.json was not written"),
+        written_whole(folder),
+    ):
+        write_atomic(elsewhere, b"x" * 2_000)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == kept
     assert os.listdir(tmp_path) == ["dt-test"]  # noqa: PTH208
 

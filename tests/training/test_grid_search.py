@@ -157,7 +157,7 @@ def is_poor_but_first(task: Task, on_step: Callable[[int], None]) -> None:
     """A job whose short evaluation returns 1 in the first trial and 0 in the others, which then go on for long."""
     columns = [*log.COLUMNS, "eval_return", "eval_score"]
     task.folder.mkdir(parents=True, exist_ok=True)
-    first = not any(one != task.folder for one in task.folder.parent.glob("*/training_log.csv"))
+    first = not any(task.folder.parent.glob("*/training_log.csv"))
     log.start_log(task.folder, columns, 0)
     log.append_row(task.folder, columns, {"step": 20, "eval_return": 1.0 if first else 0.0, "seconds": 1.0})
     if not first:
