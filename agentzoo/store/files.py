@@ -117,7 +117,7 @@ def not_written(target: Path) -> Iterator[None]:
         if isinstance(error, StorageError):
             if not str(error).startswith(
                 f"{target.parent}{os.sep}"
-            ):  # of another folder, such as the cache: it says enough
+            ):  # of another folder; it says enough
                 raise
             error = error.__cause__ if isinstance(error.__cause__, OSError) else error
         # shutil.copytree lists (source, copy, reason) of every file
