@@ -115,9 +115,7 @@ def not_written(target: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if isinstance(error, StorageError):
-            if not str(error).startswith(
-                f"{target.parent}{os.sep}"
-            ):  # of another folder; it says enough
+            if not str(error).startswith(f"{target.parent}{os.sep}"):  # of another folder; it says enough
                 raise
             error = error.__cause__ if isinstance(error.__cause__, OSError) else error
         # shutil.copytree lists (source, copy, reason) of every file
