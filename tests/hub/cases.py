@@ -1,4 +1,4 @@
-"""Runs that are staged quickly, actions of two agents compared, and commands that must succeed."""
+"""Runs that are staged quickly, a small dataset, actions of two agents compared, and commands that must succeed."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from conftest import SMALL, make_agent
+from conftest import SMALL, CountingEnv, make_agent
 from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
 from agentzoo.cli import app
 from agentzoo.config import AgentConfig
+from agentzoo.data.episodes import Episodes
+from agentzoo.data.making.collect import Rollout
+from agentzoo.data.minari import load_episodes, write_dataset
 from agentzoo.hub.stage import stage
 from agentzoo.recipe import Recipe
 from agentzoo.training import log
@@ -54,3 +57,24 @@ def invoke(*arguments: str) -> str:
     result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
+
+
+def write_small(dataset_id: str) -> Episodes:
+    """A local dataset of three short episodes."""
+    env = CountingEnv()
+    rng = np.random.default_rng(0)
+
+    def episode(seed: int) -> Rollout:
+        length = 5 + seed
+        return Rollout(
+            seed,
+            rng.normal(size=(length + 1, 3)).astype(np.float32),
+            rng.uniform(-1, 1, (length, 2)).astype(np.float32),
+            np.arange(1.0, length + 1),
+            np.arange(length) == length - 1,
+            np.zeros(length, dtype=bool),
+        )
+
+    spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
+    write_dataset(dataset_id, (episode(i) for i in range(3)), **spaces, description="By hand.", algorithm_name="none")
+    return load_episodes(dataset_id)
