@@ -14,7 +14,6 @@ from agentzoo.models.dm import PRESETS, DecisionMamba, DMConfig, Layer, Memory
 from agentzoo.nn.base import parameter_count
 from agentzoo.nn.recurrent import RecurrentModel, reset_rows
 from agentzoo.recipe import load_recipe
-from agentzoo.registry import get_family
 
 # --- causality and padding -------------------------------------------------------------------------------------------
 
@@ -209,19 +208,26 @@ def test_config_refuses(broken: dict[str, Any]) -> None:
         DMConfig(**broken)
 
 
-def test_ablation_recipes_differ_only_in_the_setting_they_are_named_after() -> None:
-    base = load_recipe("dm-hopper-medium-replay-ablation")
-    assert get_family(base.model.family).model is DecisionMamba
-    changes = {
-        "dm-hopper-medium-replay-no-mg": {"use_fine": False},
-        "dm-hopper-medium-replay-no-pser": {"beta_final": 0.0, "beta_min": 0.0},
-        "dm-hopper-medium-replay-no-ilo": {"ilo_weights": None},
-    }
-    for agent_id, change in changes.items():
-        recipe = load_recipe(agent_id)
-        assert recipe.model == base.model.model_copy(update=change)
-        assert (recipe.data, recipe.train, recipe.eval) == (base.data, base.train, base.eval)
-        assert recipe.train.steps >= 5_000
+@pytest.mark.parametrize(
+    ("ending", "change"),
+    [
+        ("no-mg", {"use_fine": False}),
+        ("no-pser", {"beta_final": 0.0, "beta_min": 0.0}),
+        ("no-ilo", {"ilo_weights": None}),
+        ("beta-1", {"beta_final": 1.0, "beta_min": 0.0}),
+        ("beta-0.75", {"beta_final": 0.75, "beta_min": 0.0}),
+        ("beta-0.5", {"beta_final": 0.5, "beta_min": 0.0}),
+        ("beta-0.25", {"beta_final": 0.25, "beta_min": 0.0}),
+    ],
+)
+def test_ablation_recipes_differ_only_in_the_setting_they_are_named_after(ending: str, change: dict[str, Any]) -> None:
+    base = load_recipe("dm-halfcheetah-medium-replay")
+    recipe = load_recipe(f"{base.agent_id}-{ending}")
+    assert recipe.model == base.model.model_copy(update=change)
+    assert (recipe.data, recipe.train, recipe.eval) == (base.data, base.train, base.eval)
+
+
+def test_short_trainings_read_no_timesteps() -> None:
     for agent_id, windows, rows in (
         ("dm-hopper-medium", 8_000 * 128, 1000),
         ("dm-hopper-medium-replay", 4_000 * 128, 1),

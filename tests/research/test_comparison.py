@@ -238,7 +238,7 @@ def test_a_finding_stands_before_what_the_columns_mean() -> None:
 
 
 def test_differences_are_what_one_would_set() -> None:
-    whole, cut = load_recipe("dm-hopper-medium-replay-ablation"), load_recipe("dm-hopper-medium-replay-no-pser")
+    whole, cut = load_recipe("dm-halfcheetah-medium-replay"), load_recipe("dm-halfcheetah-medium-replay-no-pser")
     assert differences(whole, cut) == "model.beta_final=0, model.beta_min=0"
     assert differences(whole, whole.override(["train.seed=3", "train.lr=0.01"])) == "train.lr=0.01"
     sizes = ["model.embed_dim=256", "model.n_heads=4", "model.timestep_rank=64", "model.max_ep_len=1000"]
