@@ -18,7 +18,6 @@ from agentzoo.evaluation.statistics import (
     Profile,
     Scores,
     aggregate,
-    interquartile_mean,
     performance_profile,
     probability_of_improvement,
 )
@@ -83,7 +82,7 @@ def compare_methods(scores: Mapping[str, Scores]) -> Methods | None:
     methods = {name: {task: runs[task] for task in tasks} for name, runs in scores.items() if set(tasks) <= runs.keys()}
     if not tasks or len(methods) < 2:
         return None
-    means = {name: aggregate(runs, interquartile_mean) for name, runs in methods.items()}
+    means = {name: aggregate(runs) for name, runs in methods.items()}
     order = sorted(means, key=lambda name: -means[name].value)
     levels = thresholds_of(methods)
     return Methods(

@@ -10,7 +10,7 @@ Source: Agarwal et al. 2021, arXiv:2108.13264 (rliable), and for `convergence` a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +21,8 @@ from agentzoo.types import FloatArray
 
 Scores = Mapping[str, Sequence[float]]  # task -> the score of each run; tasks may have different numbers of runs
 RESAMPLES = 2_000
+AGGREGATE_RESAMPLES = 50_000  # as in rliable
+AT_ONCE = 1_000  # resamples in memory, where runs are repeated until all tasks have equally many
 
 
 class Estimate(NamedTuple):
@@ -53,15 +55,11 @@ def interquartile_mean(values: FloatArray) -> float:
     Raises:
         DataError: there are no values, or one is not finite.
     """
-    ordered = np.sort(_checked(values))
-    cut = len(ordered) // 4
-    return float(ordered[cut : len(ordered) - cut].mean())
+    return float(_middle_half(_checked(values)))
 
 
-def aggregate(
-    scores: Scores, statistic: Callable[[FloatArray], float] = interquartile_mean, resamples: int = RESAMPLES
-) -> Estimate:
-    """A statistic over all runs of all tasks, with a stratified percentile bootstrap.
+def aggregate(scores: Scores, resamples: int = AGGREGATE_RESAMPLES) -> Estimate:
+    """The interquartile mean over all runs of all tasks, with a stratified percentile bootstrap.
 
     Each resample draws the runs of every task separately, with replacement. All tasks have the same weight: if they
     have different numbers of runs, runs are repeated until all tasks have equally many, as rliable expects. With one
@@ -69,7 +67,6 @@ def aggregate(
 
     Args:
         scores: at least one run for each task.
-        statistic: from (n,) values to a number.
         resamples: how often the runs are drawn. Draws are seeded: the same scores give the same interval.
 
     Raises:
@@ -81,9 +78,10 @@ def aggregate(
     def joined(runs: Sequence[FloatArray]) -> FloatArray:  # of every resample, the runs of all tasks
         return np.concatenate([np.repeat(each, count // each.shape[-1], axis=-1) for each in runs], axis=-1)
 
-    drawn = [statistic(each) for each in joined(_resampled(tasks, resamples))]
-    low, high = np.percentile(drawn, [2.5, 97.5])
-    return Estimate(statistic(joined(tasks)), float(low), float(high))
+    chosen = _resampled(tasks, resamples)
+    parts = (joined([each[i : i + AT_ONCE] for each in chosen]) for i in range(0, resamples, AT_ONCE))
+    low, high = np.percentile(np.concatenate([_middle_half(part) for part in parts]), [2.5, 97.5])
+    return Estimate(interquartile_mean(joined(tasks)), float(low), float(high))
 
 
 def performance_profile(scores: Scores, thresholds: FloatArray, resamples: int = RESAMPLES) -> Profile:
@@ -158,6 +156,13 @@ def convergence_in(log: Sequence[Mapping[str, str]]) -> Converged | None:
     found = convergence(updates, [float(row["eval_score"]) for row in rows])
     seconds = rows[updates.index(found)].get("seconds")
     return Converged(found, float(seconds)) if seconds else None
+
+
+def _middle_half(values: FloatArray) -> FloatArray:
+    """(..., n) -> (...): the mean without the floor(n / 4) lowest and as many of the highest."""
+    ordered = np.sort(values, axis=-1)
+    cut = values.shape[-1] // 4
+    return np.asarray(ordered[..., cut : values.shape[-1] - cut].mean(axis=-1))
 
 
 def _checked(values: Sequence[float] | FloatArray) -> FloatArray:

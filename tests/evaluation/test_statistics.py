@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rliable import library, metrics
 
 from agentzoo.errors import DataError
+from agentzoo.evaluation import statistics
 from agentzoo.evaluation.method_comparison import compare_methods
 from agentzoo.evaluation.statistics import (
     aggregate,
@@ -52,11 +53,18 @@ def test_figures_are_rliables() -> None:
 def test_intervals_are_rliables_up_to_the_draw(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both draw runs within tasks; 2,000 draws leave a bound uncertain: twelve of rliable's own are 46.7 to 48.0."""
     x = np.random.default_rng(4).normal(60, 20, (5, 3))
-    ours = aggregate({f"task {i}": x[:, i].tolist() for i in range(3)}, resamples=10_000)
+    ours = aggregate({f"task {i}": x[:, i].tolist() for i in range(3)})
     # rliable draws from NumPy's global generator, whatever `random_state` it is given
     monkeypatch.setattr(np.random, "choice", np.random.RandomState(0).choice)
     _, intervals = library.get_interval_estimates({"x": x}, lambda z: np.array([metrics.aggregate_iqm(z)]), reps=2_000)
     assert np.array([ours.low, ours.high]) == pytest.approx(intervals["x"][:, 0], abs=0.8)
+
+
+def test_intervals_do_not_depend_on_how_many_resamples_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = {"a": [1.0, 2.0, 6.0], "b": [100.0, 90.0]}
+    whole = aggregate(scores, resamples=100)
+    monkeypatch.setattr(statistics, "AT_ONCE", 7)  # the last part has two
+    assert aggregate(scores, resamples=100) == whole
 
 
 def test_a_profile_by_hand() -> None:
