@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -14,9 +14,11 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from agentzoo.acting.binding import OBSERVATION_KEY
 from agentzoo.acting.history import AgentState, rows
 from agentzoo.acting.modes import MemoryState
 from agentzoo.agent import Agent
+from agentzoo.data.spaces import GOAL_KEY, REWARD_KEY
 from agentzoo.envs.wrapping import autoreset_mode, reward_changer
 from agentzoo.errors import ConfigError, ObservationError
 from agentzoo.evaluation.environments import env_of, open_envs, require_playable
@@ -206,9 +208,10 @@ def run_seeded(
     total, length = np.zeros(len(envs)), np.zeros(len(envs), dtype=int)
     upcoming = len(envs)
     observations = [env.reset(seed=seeds[e])[0] for env, e in zip(live, number, strict=True)]
+    read = {OBSERVATION_KEY, GOAL_KEY, REWARD_KEY, *(agent.config.io.observation.keys or ())}
     starts, rewards, state = np.ones(len(envs), dtype=bool), np.zeros(len(envs)), None
     while live:
-        actions, state = agent.predict(_stack(observations), state, starts, deterministic, reward=rewards)
+        actions, state = agent.predict(_stack(observations, read), state, starts, deterministic, reward=rewards)
         on_state(state)
         starts = np.zeros(len(live), dtype=bool)
         kept = np.ones(len(live), dtype=bool)
@@ -237,9 +240,15 @@ def run_seeded(
     return [result for result in found if result is not None]
 
 
-def _stack(observations: list[Any]) -> Any:
-    if isinstance(observations[0], dict):
-        return {key: np.stack([one[key] for one in observations]) for key in observations[0]}
+def _stack(observations: list[Any], read: Collection[str] | None = None) -> Any:
+    """The observations of all environments as one; of a Dict only the keys in `read`, or all if None.
+
+    An agent passes over other keys, whose values may have no common shape.
+    """
+    first = observations[0]
+    if isinstance(first, Mapping):
+        names = [name for name in first if read is None or name in read]
+        return {name: _stack([one[name] for one in observations]) for name in names}
     return np.stack(observations)
 
 

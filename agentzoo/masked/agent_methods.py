@@ -13,7 +13,7 @@ from agentzoo.acting.conditions import Conditions, checked_steps, checked_target
 from agentzoo.acting.observing import Observed, read_observation
 from agentzoo.config import AgentConfig
 from agentzoo.data.spaces import GOAL_KEY
-from agentzoo.errors import ObservationError, ShapeError
+from agentzoo.errors import ObservationError, ShapeError, warn
 from agentzoo.masked.answer import Answer, infer
 from agentzoo.nn.base import SequenceModel
 from agentzoo.nn.masked_model import MaskedModel, require_masked
@@ -28,6 +28,7 @@ class MaskedMethods:
 
     config: AgentConfig
     model: SequenceModel
+    history: int | None
     target_return: float
     _conditions: Conditions
     _targets: NDArray[np.float64] | None  # (N,) one for each environment, instead of `target_return`
@@ -46,8 +47,10 @@ class MaskedMethods:
                 after the first step that the agent reads. It reads at most `history` steps, so from step `history`-1
                 of an episode on the goal is K-`history` steps ahead: 7 for a history of 3 in a window of 10. With
                 `history` None it reads K-1 steps, and the goal becomes the next step; for a goal further away pass an
-                intermediate point, or a waypoint.
-            waypoints: environment step -> observation, or one for each environment.
+                intermediate point.
+            waypoints: environment step -> observation, or one for each environment. The agent sees a waypoint from
+                K-`history` steps before it on. With `history` None the window is full after K steps and has no room
+                for what lies ahead, so waypoints of step K and later have no effect; a warning says so.
             target_return: one number, which becomes the attribute, or one for each environment (N,). In the middle of
                 an episode the return-to-go becomes this number minus the episode's rewards so far, and earlier steps
                 in the window are changed accordingly. A recurrent memory cannot change its earlier steps.
@@ -68,6 +71,7 @@ class MaskedMethods:
         values = zip(steps, waypoints.values(), strict=True)
         rows = {step: self._read_ahead(value, f"the waypoint of step {step}") for step, value in values}
         self._conditions = Conditions(None if goal is None else self._read_ahead(goal, "the goal"), rows)
+        self._warn_of_unseen(steps)
         self._targets = targets if targets is not None and targets.ndim else None
         if targets is not None and not targets.ndim:
             self.target_return = float(targets)
@@ -105,6 +109,17 @@ class MaskedMethods:
             return self._read(observation).flat
         except (ShapeError, ObservationError) as error:
             raise type(error)(f"{what}: {error}") from error
+
+    def _warn_of_unseen(self, steps: list[int]) -> None:
+        """Warn of waypoints that a full window has no room for."""
+        context = self.config.io.context
+        unseen = [step for step in steps if step >= context]
+        if unseen and (self.history is None or self.history >= context):
+            warn(
+                f"waypoints of steps {unseen} have no effect: from step {context - 1} on the agent's window is full of "
+                f"steps that it has seen. Set agent.history, for example to {max(1, context // 3)}, before it acts.",
+                depth=3,
+            )
 
     def _split_goal(self, observation: Any) -> tuple[Any, Conditions]:
         """The observation without its goal, and the conditions with it."""

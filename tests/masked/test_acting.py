@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import gymnasium as gym
@@ -18,6 +19,7 @@ from agentzoo.acting.history import AgentState, append, empty_state, newest, wit
 from agentzoo.agent import Agent
 from agentzoo.envs import DOORKEY
 from agentzoo.errors import ConfigError, ObservationError, ShapeError, SpaceError
+from agentzoo.evaluation.rollout import rollout, run_episode, run_seeded
 from agentzoo.models.unimask import UniMaskConfig
 from agentzoo.nn.masked_model import Known
 from agentzoo.nn.masking import Masking
@@ -140,6 +142,22 @@ def test_a_goal_is_as_many_steps_ahead_as_the_window_has_room_for(history: int |
     assert row(seen[4][1].observations) == row(seen[9][1].observations)
 
 
+def test_waypoints_beyond_a_full_window_are_warned_of() -> None:
+    agent, point = counting_agent(), np.full(3, 9.0, np.float32)
+    seen = spy(agent)
+    with pytest.warns(UserWarning, match=r"waypoints of steps \[4, 9\] have no effect: from step 3 on .* to 1, before"):
+        agent.condition(waypoints={3: point, 4: point, 9: point})
+    run(agent, 12)
+    assert [t for t, (batch, _) in enumerate(seen) if 9.0 in batch.observations[..., 2]] == [0, 1, 2]  # that of step 3
+    agent.history = 1
+    seen.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        agent.condition(waypoints={9: point})
+    run(agent, 12)
+    assert [t for t, (batch, _) in enumerate(seen) if 9.0 in batch.observations[..., 2]] == [6, 7, 8]  # K - 1 before
+
+
 def test_goals_change_actions_and_can_be_taken_back() -> None:
     agent = counting_agent()
     obs = np.zeros((2, 3), dtype=np.float32)
@@ -204,6 +222,28 @@ def test_an_environment_that_names_its_goals_can_be_bound() -> None:
     assert np.isfinite(mean)
     with pytest.raises(SpaceError, match="observations"):
         make_agent().set_env(env)  # no masked agent: it has no use for a goal
+
+
+def test_rollouts_read_goals_among_keys_and_pass_over_other_keys() -> None:
+    """`trail` has as many numbers as the agent's cell says, so no common shape in two environments."""
+    space, cells = gym.make(DOORKEY).observation_space, np.eye(16, dtype=np.float32)
+
+    class Named(gym.ObservationWrapper[Any, Any, Any]):
+        def __init__(self, env: gym.Env[Any, Any]) -> None:
+            super().__init__(env)
+            trail = gym.spaces.Sequence(gym.spaces.Discrete(3))
+            self.observation_space = gym.spaces.Dict({**space.spaces, "goal": space, "trail": trail})  # type: ignore[attr-defined]
+
+        def observation(self, observation: Any) -> Any:
+            trail = tuple(range(int(observation["agent"].argmax()) % 3))
+            return {**observation, "goal": {"agent": cells[15], "key": cells[15]}, "trail": trail}
+
+    agent, env = doorkey_agent(), Named(gym.make(DOORKEY))
+    seen = spy(agent)
+    run_episode(agent, env, 10_000)
+    rollout(agent, env, 1)
+    run_seeded(agent, [Named(gym.make(DOORKEY)) for _ in range(4)], 4, deterministic=False)
+    assert {row(masking.observations)[-1] for _, masking in seen} == {"x"}  # the goal, in each step of each
 
 
 def test_wrong_conditions_are_explained() -> None:
