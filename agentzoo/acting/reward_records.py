@@ -29,6 +29,8 @@ from agentzoo.envs.wrapping import (
     all_wrapped,
     any_wrapped,
     autoreset_mode,
+    is_monitor,
+    keeps_returns,
     layers,
     reward_changer,
 )
@@ -140,9 +142,9 @@ def _vec_env_reader(env: Any) -> Reader | None:
 def _each_reader(envs: Sequence[Any]) -> Reader | None:
     """Reads environments that each have their own wrapper."""
     keepers = [_keeper(one) for one in envs]
-    if all(map(_is_monitor, keepers)):
+    if all(map(is_monitor, keepers)):
         return lambda: _summed([one.rewards for one in keepers])
-    if None in keepers or any(map(_is_monitor, keepers)):
+    if None in keepers or any(map(is_monitor, keepers)):
         return None
     return lambda: np.concatenate([_so_far(one) for one in keepers])
 
@@ -153,7 +155,7 @@ def _keeper_reader(env: Any) -> Reader | None:
         inside = next((layer.envs for layer in layers(env) if isinstance(layer, gym.vector.SyncVectorEnv)), None)
         return None if inside is None else _each_reader(inside)
     _require_counted(env, keeper)
-    return (lambda: _summed([keeper.rewards])) if _is_monitor(keeper) else (lambda: _so_far(keeper))
+    return (lambda: _summed([keeper.rewards])) if is_monitor(keeper) else (lambda: _so_far(keeper))
 
 
 def _require_counted(env: Any, keeper: Any) -> None:
@@ -169,20 +171,10 @@ def _require_counted(env: Any, keeper: Any) -> None:
 
 def _keeper(env: Any) -> Any:
     """The innermost wrapper that records rewards; None if there is none or a wrapper inside of it changes rewards."""
-    keepers = [layer for layer in layers(env) if _is_monitor(layer) or _counts(layer)]
+    keepers = [layer for layer in layers(env) if is_monitor(layer) or keeps_returns(layer)]
     return keepers[-1] if keepers and reward_changer(keepers[-1]) is None else None
 
 
 def _counts_outside(keeper: Any) -> bool:
     """Whether it is gymnasium's wrapper around a vector environment."""
     return isinstance(keeper, gym.wrappers.vector.RecordEpisodeStatistics)
-
-
-def _is_monitor(layer: Any) -> bool:
-    return isinstance(layer, gym.Wrapper) and isinstance(vars(layer).get("rewards"), list)  # SB3's
-
-
-def _counts(layer: Any) -> bool:
-    """Whether it is gymnasium's RecordEpisodeStatistics or SB3's VecMonitor."""
-    own = vars(layer)
-    return bool({"env", "venv"} & own.keys()) and "episode_returns" in own

@@ -112,6 +112,22 @@ def all_layers(env: Any) -> Iterator[Any]:
             yield from layers(layer.envs[0])
 
 
+def is_monitor(layer: Any) -> bool:
+    """Whether it is SB3's Monitor. A wrapper of another kind may keep `rewards` of its own."""
+    return _is_of_sb3(layer, "stable_baselines3.common.monitor", "Monitor")
+
+
+def keeps_returns(layer: Any) -> bool:
+    """Whether it is gymnasium's RecordEpisodeStatistics, of one environment or of many, or SB3's VecMonitor."""
+    kinds = gym.wrappers.RecordEpisodeStatistics | gym.wrappers.vector.RecordEpisodeStatistics
+    return isinstance(layer, kinds) or _is_of_sb3(layer, "stable_baselines3.common.vec_env.vec_monitor", "VecMonitor")
+
+
+def _is_of_sb3(layer: Any, module: str, name: str) -> bool:
+    """`isinstance` without the import, which takes seconds."""
+    return any((kind.__module__, kind.__name__) == (module, name) for kind in type(layer).__mro__)
+
+
 def spaces_of(env: Any) -> tuple[gym.Space[Any], gym.Space[Any]]:
     """Spaces of one observation and of one action, also of a vector environment."""
     observation = getattr(env, "single_observation_space", env.observation_space)
@@ -209,7 +225,7 @@ class ChangedOutside(metaclass=_ChangedOutside):
 
 class _ScaledMonitor(type):
     def __instancecheck__(cls, env: Any) -> bool:
-        return isinstance(vars(env).get("rewards"), list) and reward_changer(env) is not None
+        return is_monitor(env) and reward_changer(env) is not None
 
 
 class ScaledMonitor(metaclass=_ScaledMonitor):

@@ -84,6 +84,18 @@ def with_rewards_of_its_own() -> gym.Env[Any, Any]:
     return env
 
 
+class Logs(gym.Wrapper[Any, Any, Any, Any]):
+    """Keeps attributes with the names of a recorder's, for its own purposes."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.rewards, self.episode_returns, self.episode_lengths = [1.0, -1.0], [], []  # type: ignore[var-annotated]
+
+
+class OwnMonitor(Monitor[Any, Any]):
+    """A subclass is a Monitor, too."""
+
+
 def monitors() -> gym.Env[Any, Any]:
     return Monitor(monitor_inside())
 
@@ -111,6 +123,10 @@ def act_three_times(agent: Agent, env: Any) -> list[float]:
     [
         monitor_inside,
         monitors,
+        lambda: Monitor(Logs(CountingEnv())),
+        lambda: OwnMonitor(CountingEnv()),
+        lambda: DummyVecEnv([lambda: Monitor(Logs(CountingEnv()))]),
+        lambda: VecMonitor(DummyVecEnv([lambda: Logs(CountingEnv())])),
         lambda: gym.wrappers.RecordEpisodeStatistics(doubled(gym.wrappers.RecordEpisodeStatistics(CountingEnv()))),
         lambda: DummyVecEnv([monitors] * 2),
         lambda: DummyVecEnv([lambda: gym.wrappers.RecordEpisodeStatistics(CountingEnv())] * 2),
