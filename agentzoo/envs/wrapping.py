@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Iterator
-from itertools import takewhile
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -163,16 +162,22 @@ def _spec_inside(env: Any) -> EnvSpec | None:
     is_async = isinstance(env, gym.vector.AsyncVectorEnv)
     if is_async or any_wrapped(env, KeepsItsSpec):
         shown = (_shown_inside(env) or [""])[0]
-        name = re.search(r"<\w+<([\w:./-]+)>>", shown)  # "<TimeLimit<OrderEnforcing<HopperEnv<Hopper-v5>>>>"
+        name = _id_shown(shown)
         if name is None:
             return None
-        if not (is_async and _is_plain(shown, name[1])):
-            return EnvSpec(name[1])
+        if not (is_async and _is_plain(shown, name)):
+            return EnvSpec(name)
     try:
         sent: EnvSpec | None = env.get_attr("spec")[0]
     except (AttributeError, NotImplementedError):  # of a VecEnv that is one simulator and not a row of environments
         return None
     return sent
+
+
+def _id_shown(shown: str) -> str | None:
+    """The id in an environment as text, "<TimeLimit<OrderEnforcing<HopperEnv<Hopper-v5>>>>"."""
+    found = re.search(r"<\w+<([\w:./-]+)>>", shown)
+    return None if found is None else found[1]
 
 
 def _is_plain(shown: str, env_id: str) -> bool:
@@ -185,29 +190,54 @@ def _is_plain(shown: str, env_id: str) -> bool:
 def reward_changer(env: Any) -> str | None:
     """The name of the outermost reward-changing wrapper of a gymnasium.Env, SB3 VecEnv or gymnasium VectorEnv.
 
-    The result of `gymnasium.make` counts as the environment itself. It cannot detect a `step` method that changes
-    rewards in a wrapper of a different kind, nor a user-written wrapper in a gymnasium AsyncVectorEnv.
+    The result of `gymnasium.make` counts as the environment itself, with the wrappers of its registration. It cannot
+    detect a `step` method that changes rewards in a wrapper of a different kind, nor a user-written wrapper in a
+    gymnasium AsyncVectorEnv.
     """
-    for layer in layers(env):
+    chain = list(layers(env))
+    for layer in chain[: _made_from([type(one).__name__ for one in chain], lambda at: chain[at].spec)]:
         own = vars(layer)
         if isinstance(layer, (*_REWARDS, *_VECTOR_REWARDS)):
             return type(layer).__name__
         if own.get("norm_reward"):
             return "VecNormalize"
-        if isinstance(layer, gym.wrappers.OrderEnforcing):  # `gymnasium.make` adds this wrapper
-            return None
         if "num_envs" in own and "envs" in own:  # a SyncVectorEnv or DummyVecEnv
             return next(filter(None, map(reward_changer, layer.envs)), None)
-        for names in _names_inside(layer):
-            outside = takewhile(lambda name: name != gym.wrappers.OrderEnforcing.__name__, names)
-            if changer := next((name for name in outside if name in {kind.__name__ for kind in _REWARDS}), None):
-                return changer
+        shown = _shown_inside(layer) if isinstance(layer, gym.vector.AsyncVectorEnv) else []
+        if changer := next(filter(None, map(_changer_shown, shown)), None):
+            return changer
         if hasattr(layer, "env_is_wrapped") and "venv" not in own:  # a SubprocVecEnv
             made = all_wrapped(layer, gym.wrappers.OrderEnforcing)
             if made and not any_wrapped(layer, ChangedOutside):
                 return None
             return next((kind.__name__ for kind in _REWARDS if any_wrapped(layer, kind)), None)
     return None
+
+
+def _changer_shown(shown: str) -> str | None:
+    """`reward_changer` of one environment as text."""
+    names = re.findall(r"<(\w+)", shown)
+    own = names[: _made_from(names, lambda _: gym.registry.get(_id_shown(shown) or ""))]
+    return next((name for name in own if name in {kind.__name__ for kind in _REWARDS}), None)
+
+
+def _made_from(names: list[str], spec_at: Callable[[int], EnvSpec | None]) -> int:
+    """Where in the names of wrappers, from the outside in, the result of `gymnasium.make` begins.
+
+    It adds OrderEnforcing, around that TimeLimit, and around that the wrappers of the registration.
+
+    Args:
+        spec_at: the spec of the environment with this place among the names.
+    """
+    if gym.wrappers.OrderEnforcing.__name__ not in names:
+        return len(names)
+    at = names.index(gym.wrappers.OrderEnforcing.__name__)
+    spec = spec_at(at)
+    registered = None if spec is None else gym.registry.get(spec.id)
+    added = [] if registered is None else [one.entry_point for one in registered.additional_wrappers]
+    for name in (gym.wrappers.TimeLimit.__name__, *(entry.rpartition(":")[2] for entry in added)):
+        at -= at > 0 and names[at - 1] == name
+    return at
 
 
 # SB3's `env_is_wrapped` checks environments in other processes by class, so these questions are classes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -117,14 +118,37 @@ def test_returns_are_not_counted_in_rewards_that_a_wrapper_changed() -> None:
         workers.close()
 
 
-def test_rewards_of_a_task_that_is_registered_with_its_wrapper_are_its_own() -> None:
-    gym.register("tests/Doubled-v0", entry_point=lambda: doubled(CountingEnv()))
+def double(reward: Any) -> float:
+    return 2 * float(reward)
+
+
+TWICE = (gym.wrappers.TransformReward.wrapper_spec(func=double),)
+
+
+@pytest.mark.parametrize(
+    "registration",
+    [
+        {"entry_point": lambda: doubled(CountingEnv())},
+        {"entry_point": CountingEnv, "additional_wrappers": TWICE},
+        {"entry_point": CountingEnv, "additional_wrappers": TWICE, "max_episode_steps": 100},
+    ],
+)
+def test_rewards_of_a_task_that_is_registered_with_its_wrapper_are_its_own(registration: dict[str, Any]) -> None:
+    gym.register("tests/Doubled-v0", **registration)
+    made = partial(gym.make, "tests/Doubled-v0")
     try:
-        workers = SubprocVecEnv([lambda: Monitor(gym.make("tests/Doubled-v0"))], start_method="fork")
-        for env in ("tests/Doubled-v0", gym.make("tests/Doubled-v0"), workers):
+        workers = SubprocVecEnv([lambda: Monitor(made())], start_method="fork")
+        processes = gym.vector.AsyncVectorEnv([made], context="fork")
+        for env in ("tests/Doubled-v0", made(), workers, processes):
             (found,) = rollout(make_agent(), env, 1)
             assert found.total_reward == found.length * (found.length + 1)
         workers.close()
+        processes.close()
+        again = gym.vector.AsyncVectorEnv([lambda: doubled(made())], context="fork")
+        for env in (doubled(made()), again):
+            with pytest.raises(ConfigError, match="TransformReward changes the rewards"):
+                rollout(make_agent(), env, 1)
+        again.close()
     finally:
         del gym.registry["tests/Doubled-v0"]
 
