@@ -7,11 +7,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from agentzoo.env_ids import same_environment
 from agentzoo.errors import ConfigError
 from agentzoo.recipe import AgentId, AnyModel, EnvId, History, Option, Positive, Recipe, load_recipe
 from agentzoo.record import read_record
 from agentzoo.store.files import RECIPE
-from agentzoo.types import Config, Digest, IOSpec, TargetReturn, same_environment
+from agentzoo.types import Config, Digest, IOSpec, TargetReturn
 
 License = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.+-]{0,63}$")]  # as the Hub names them: mit, apache-2.0, other
 

@@ -17,12 +17,13 @@ from pydantic import (
 )
 
 from agentzoo.data.targets import Target, TargetRule
+from agentzoo.env_ids import same_environment
 from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
 from agentzoo.nn.base import ModelConfig
 from agentzoo.record import parsed_setting
 from agentzoo.registry import family_names, get_family, recipe_table
 from agentzoo.store.downloads import REPO_ID
-from agentzoo.types import Config, Digest, TargetReturn, explain, same_environment
+from agentzoo.types import Config, Digest, TargetReturn, explain
 
 Count = Annotated[int, Field(ge=0, le=1_000_000_000)]
 Positive = Annotated[float, Field(gt=0.0, le=1e9)]

@@ -6,7 +6,6 @@ Shapes: `B` windows, `K` context (env steps), `N` envs, `S` obs size, `A` action
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Protocol
@@ -26,7 +25,6 @@ IntArray = NDArray[np.integer[Any]]
 Losses = dict[str, Tensor]
 Average = Literal["steps", "windows", "pairs"]  # "pairs": of a valid step and the next one
 
-_VERSION = re.compile(r"-v\d+$")  # of a Gymnasium id
 MAX_SIZE = 65_536  # largest dimension in a config: absurd values are rejected before anything is built
 SizeInt = Annotated[int, Field(ge=1, le=MAX_SIZE)]
 WHITE = 255.0  # largest value of a pixel
@@ -188,13 +186,3 @@ class Batch:
     def shape(self) -> tuple[int, int]:
         """(B, K)."""
         return self.valid.shape[0], self.valid.shape[1]
-
-
-def same_environment(one: str, other: str) -> bool:
-    """Whether two Gymnasium ids name the same environment, with or without its module."""
-    return one.rpartition(":")[2] == other.rpartition(":")[2]
-
-
-def same_but_version(one: str, other: str) -> bool:
-    """Whether two Gymnasium ids name the same environment, in any versions."""
-    return same_environment(_VERSION.sub("", one), _VERSION.sub("", other))

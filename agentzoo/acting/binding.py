@@ -10,13 +10,13 @@ import gymnasium as gym
 from agentzoo.acting.rewards import Rewards
 from agentzoo.config import AgentConfig
 from agentzoo.data.spaces import REWARD_KEY, describe_misfit, without_goal
+from agentzoo.env_ids import same_but_version, same_environment
 from agentzoo.envs.comparing import UNKNOWN, other_options
 from agentzoo.envs.making import make_configured
 from agentzoo.envs.wrapping import all_layers, layers, observation_normalizer, spaces_of, spec_of
 from agentzoo.errors import SpaceError, warn
 from agentzoo.nn.base import SequenceModel
 from agentzoo.store.tensors import first_names
-from agentzoo.types import same_but_version, same_environment
 
 OBSERVATION_KEY = "observation"
 PLAIN_KEYS = {OBSERVATION_KEY, REWARD_KEY}  # keys of a Dict that an agent with Box observations accepts

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from agentzoo.env_ids import without_module
 from agentzoo.types import RENDERING
 
 
@@ -48,18 +49,23 @@ def reference_of(env_id: str, options: Iterable[str] = ()) -> Reference | None:
         options: names of the environment's options. Any option except for rendering makes it a different task, without
             references.
     """
-    name = env_id.rsplit("-v", 1)[0]
+    name = _task(env_id)
     return None if set(options) - RENDERING else D4RL_REFERENCES.get(name) or GAMER_REFERENCES.get(name)
 
 
 def source_of(env_id: str) -> str:
     """The source of an environment's references, for a sentence in brackets."""
-    name = env_id.rsplit("-v", 1)[0]
+    name = _task(env_id)
     if name in GAMER_REFERENCES:
         return "a random player's and a professional gamer's, as in papers on Atari"
     if name in D4RL_REFERENCES:
         return "D4RL's references, measured on older versions of the environment"
     return "the dataset's references"
+
+
+def _task(env_id: str) -> str:
+    """An id without its module and version."""
+    return without_module(env_id).rsplit("-v", 1)[0]
 
 
 def reference_in(metadata: Mapping[str, Any], env_id: str, options: Iterable[str] = ()) -> tuple[float, float] | None:

@@ -22,6 +22,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
+from agentzoo.env_ids import without_module
 from agentzoo.errors import warn
 
 DOORKEY = "agentzoo/DoorKey-4x4-v0"
@@ -29,7 +30,12 @@ MAZE2D_DENSE = "agentzoo/Maze2DDense-Medium-v0"
 DOORKEY_STEPS, MAZE2D_STEPS = 10, 200  # episode lengths, at which the registrations truncate
 GAMES = ("Boxing", "Breakout", "Freeway", "Pong", "Qbert", "Seaquest")
 GAME_STEPS = 27_000  # 108,000 frames, half an hour
-ROBOTICS = ("PointMaze_", "AntMaze_", "Adroit", "Fetch", "FrankaKitchen-", "Hand")  # ids of gymnasium-robotics
+
+# ids of gymnasium-robotics
+ROBOTICS = (
+    *("PointMaze_", "AntMaze_", "AdroitHand", "FrankaKitchen-", "HandReach", "HandManipulate"),
+    *("FetchReach", "FetchPush", "FetchSlide", "FetchPickAndPlace"),
+)
 
 # ids that Gymnasium runs with MuJoCo
 MUJOCO = (
@@ -63,12 +69,12 @@ def register() -> None:
 
 def needs_robotics(env_id: str) -> bool:
     """Whether the environment needs gymnasium-robotics."""
-    return env_id.startswith((*ROBOTICS, "agentzoo/Maze2D"))
+    return without_module(env_id).startswith((*ROBOTICS, "agentzoo/Maze2D"))
 
 
 def is_game(env_id: str) -> bool:
     """Whether it is an Atari game, ours or ale-py's own, which needs ale-py."""
-    return env_id.startswith(("ALE/", *(f"agentzoo/{game}-" for game in GAMES)))
+    return without_module(env_id).startswith(("ALE/", *(f"agentzoo/{game}-" for game in GAMES)))
 
 
 def needs_make_env(env_id: str) -> bool:
@@ -80,7 +86,7 @@ def extras_of(env_id: str) -> tuple[str, ...]:
     """The extras of agentzoo that this environment needs."""
     if is_game(env_id):
         return ("atari",)
-    return ("mujoco",) if needs_robotics(env_id) or env_id.startswith(MUJOCO) else ()
+    return ("mujoco",) if needs_robotics(env_id) or without_module(env_id).startswith(MUJOCO) else ()
 
 
 def package_of(env_id: str) -> str | None:
@@ -112,11 +118,13 @@ def registered(env_id: str) -> EnvSpec | None:
     """The registered spec of an id, with or without a module; None if no installed package registers it."""
     with suppress(ImportError):
         _register_package(env_id)
-    return gym.registry.get(env_id.rpartition(":")[2])
+    return gym.registry.get(without_module(env_id))
 
 
 def _register_package(env_id: str) -> None:
     """Import and register the package of an environment that Gymnasium does not know by itself."""
+    if without_module(env_id) in gym.registry:
+        return
     if env_id.startswith("ALE/"):
         import ale_py
 

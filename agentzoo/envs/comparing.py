@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import json
+import re
 from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from agentzoo.envs.env_options import MAX_STEPS
@@ -71,10 +72,22 @@ def task_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
     The limit of steps is always among them; without one, or with a longer one, it is `MAX_STEPS`.
     """
-    stored = json.loads(json.dumps(dict(options), default=repr))  # tuples as lists
-    kept = {name: value for name, value in stored.items() if name not in UNUSED | VECTORS}
+    kept = {name: _plain(value) for name, value in options.items() if name not in UNUSED | VECTORS}
     limit = kept.get(LIMIT)
     return {**kept, LIMIT: limit if type(limit) is int and 0 < limit < MAX_STEPS else MAX_STEPS}
+
+
+def _plain(value: Any) -> Any:
+    """A value of an option as JSON holds it. An object that JSON has no form for is its text, without its address."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {key if isinstance(key, str) else repr(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))  # `gymnasium.make` copies an object, which moves it
 
 
 def _differs(name: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:

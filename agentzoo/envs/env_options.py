@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
+from agentzoo.env_ids import without_module
 from agentzoo.envs import GAMES
 from agentzoo.errors import ConfigError, did_you_mean, printable
 
@@ -102,7 +103,7 @@ KNOWN: dict[str, dict[str, Bound]] = {  # name before `_` or `-v`
 
 def allowed_options(env_id: str) -> dict[str, Bound]:
     """The options of this environment, with or without its module, that a config may set, with their bounds."""
-    name = env_id.rpartition(":")[2].rsplit("-v", 1)[0]
+    name = without_module(env_id).rsplit("-v", 1)[0]
     return {**COMMON, **KNOWN.get(name, KNOWN.get(name.split("_")[0], {}))}
 
 

@@ -12,6 +12,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import find_highest_version, parse_env_id
 
 from agentzoo import envs
+from agentzoo.env_ids import without_module
 from agentzoo.envs.env_options import MAX_STEPS, check_env_options
 from agentzoo.errors import AgentzooError, ConfigError, UnknownNameError, did_you_mean
 
@@ -98,10 +99,10 @@ def explained(env_id: str, asks_for_trust: bool = True) -> Iterator[None]:
 
 def _what_to_do(env_id: str, missing: str) -> str:
     """Advice: a newer version of the environment, or the extra that installs its package; else empty."""
-    namespace, name, version = parse_env_id(env_id)
+    namespace, name, number = parse_env_id(env_id)
     highest = find_highest_version(namespace, name)
-    if version is not None and highest is not None and version < highest:
-        return f" Use {env_id.removesuffix(f'-v{version}')}-v{highest}."
+    if number is not None and highest is not None and number < highest:
+        return f" Use {env_id.removesuffix(f'-v{number}')}-v{highest}."
     if "mujoco" in missing.lower() or "gymnasium_robotics" in missing:
         return " Try pip install 'agentzoo[mujoco]'."
     if "ale_py" in missing or "opencv" in missing:
@@ -116,7 +117,7 @@ def make_configured(
     trust_env_options: bool = False,
     **own: Any,
 ) -> gym.Env[Any, Any]:
-    """`make_env` with the options of a config or recipe. An episode ends after `MAX_STEPS` steps if not before.
+    """`make_env` with the options of a config or recipe. Without a limit, an episode ends after `MAX_STEPS` steps.
 
     Args:
         env_id: the environment.
@@ -155,7 +156,7 @@ def requirements_of(env_id: str) -> list[str]:
         packages.append("mujoco")
     if envs.needs_robotics(env_id):
         packages.append("gymnasium-robotics")
-    if env_id.startswith("agentzoo/"):
+    if without_module(env_id).startswith("agentzoo/"):
         packages.append("agentzoo")
     found = []
     for package in packages:

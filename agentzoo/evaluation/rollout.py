@@ -205,8 +205,7 @@ def run_seeded(
     live = list(envs)  # environments with a running episode; next its number, return and length
     seeds = [episode_seed(seed, e) for e in (range(episodes) if numbers is None else numbers)]
     number = list(range(len(envs)))
-    total, length = np.zeros(len(envs)), np.zeros(len(envs), dtype=int)
-    upcoming = len(envs)
+    total, length, upcoming = np.zeros(len(envs)), np.zeros(len(envs), dtype=int), len(envs)
     observations = [env.reset(seed=seeds[e])[0] for env, e in zip(live, number, strict=True)]
     read = {OBSERVATION_KEY, GOAL_KEY, REWARD_KEY, *(agent.config.io.observation.keys or ())}
     starts, rewards, state = np.ones(len(envs), dtype=bool), np.zeros(len(envs)), None

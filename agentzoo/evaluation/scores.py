@@ -13,10 +13,11 @@ import numpy as np
 
 from agentzoo.data.minari import stored_metadata
 from agentzoo.data.references import D4RL_REFERENCES, Reference, normalized_score, reference_of
+from agentzoo.env_ids import same_environment
 from agentzoo.recipe import Recipe
 from agentzoo.text import fixed
 from agentzoo.training.environment import reference_for_data
-from agentzoo.types import FloatArray, same_environment
+from agentzoo.types import FloatArray
 
 __all__ = [
     "D4RL_REFERENCES",

@@ -9,11 +9,11 @@ from gymnasium.envs.registration import EnvSpec
 
 from agentzoo.data.metadata import changed_options, environment_spec, named_environment
 from agentzoo.data.references import reference_in
+from agentzoo.env_ids import same_environment
 from agentzoo.envs import extras_of, registered
 from agentzoo.envs.making import import_module_of, make_configured
 from agentzoo.errors import ConfigError, printable, warn
 from agentzoo.store.tensors import first_names
-from agentzoo.types import same_environment
 
 # wrappers that change neither observations, actions nor rewards
 WATCHING = {

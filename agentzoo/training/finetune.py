@@ -18,6 +18,7 @@ from agentzoo.data.minari import load_episodes, stored_metadata
 from agentzoo.data.remote import dataset_of
 from agentzoo.data.spaces import other_actions
 from agentzoo.data.targets import choose_target
+from agentzoo.env_ids import same_environment
 from agentzoo.envs.making import import_module_of
 from agentzoo.errors import CheckpointError, ConfigError, warn
 from agentzoo.nn.base import SequenceModel
@@ -39,7 +40,7 @@ from agentzoo.training.planning import (
     with_data_here,
     with_free_precision,
 )
-from agentzoo.types import ActionSpec, FloatArray, same_environment
+from agentzoo.types import ActionSpec, FloatArray
 
 NORMALIZATION = ("obs_mean", "obs_std")
 STEPS = 3_000  # updates, if none are asked for

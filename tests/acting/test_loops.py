@@ -15,9 +15,9 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
 
 from agentzoo.acting.reward_records import BoundEnv
 from agentzoo.agent import Agent
+from agentzoo.env_ids import same_but_version
 from agentzoo.errors import ConfigError, SpaceError
 from agentzoo.evaluation.results import evaluate
-from agentzoo.types import same_but_version
 
 N = 2
 TARGET = 50.0

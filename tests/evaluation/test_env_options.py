@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+import sys
 import warnings
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from conftest import CountingEnv, make_agent
+from gymnasium.envs.registration import EnvSpec
 from masked.cases import SIZES
 from typer.testing import CliRunner
 
+from agentzoo import envs
 from agentzoo.agent import Agent
 from agentzoo.cli import app
 from agentzoo.data.metadata import changed_options
+from agentzoo.data.references import reference_of, source_of
 from agentzoo.envs import make_env
 from agentzoo.envs.comparing import other_options
 from agentzoo.envs.env_options import (
@@ -27,7 +32,7 @@ from agentzoo.envs.env_options import (
     trust_flags,
     trusting_env_options,
 )
-from agentzoo.envs.making import make_configured
+from agentzoo.envs.making import make_configured, requirements_of
 from agentzoo.errors import ConfigError, SpaceError
 from agentzoo.evaluation.environments import env_of
 from agentzoo.evaluation.film import film
@@ -141,6 +146,29 @@ def test_an_id_with_its_module_is_the_same_environment(tmp_path: Path) -> None:
         assert agent.get_env().get_attr("length") == [3]
 
 
+def test_what_is_known_of_an_id_is_known_with_its_module() -> None:
+    for module, env_id in (("agentzoo.envs", "agentzoo/Breakout-v5"), ("gymnasium.envs.mujoco", "Hopper-v5")):
+        named = f"{module}:{env_id}"
+        assert reference_of(named) == reference_of(env_id) is not None
+        assert source_of(named) == source_of(env_id)
+        assert envs.extras_of(named) == envs.extras_of(env_id) != ()
+        assert requirements_of(named) == requirements_of(env_id)
+    assert envs.is_game("agentzoo.envs:agentzoo/Breakout-v5")
+    assert envs.needs_robotics("gymnasium_robotics:PointMaze_Medium-v3")
+
+
+@pytest.mark.parametrize("env_id", ["HandoverGame-v0", "FetchQuest-v0", "AdroitX-v1"])
+def test_ids_that_begin_like_those_of_gymnasium_robotics_need_no_package(
+    env_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (envs.needs_robotics(env_id), envs.extras_of(env_id)) == (False, ())
+    assert envs.package_of(env_id) == f"the package that registers {env_id}"
+    monkeypatch.setitem(sys.modules, "gymnasium_robotics", None)  # missing
+    for registered in (env_id, "FetchReachOfMine-v0"):
+        monkeypatch.setitem(gym.registry, registered, EnvSpec(registered, entry_point=CountingEnv))
+        make_env(registered).close()
+
+
 @pytest.mark.parametrize(
     ("env_id", "default", "other"),
     [
@@ -159,6 +187,36 @@ def test_an_option_that_is_set_to_its_default_changes_nothing(
             assert plain.spec is not None
             assert other_options(env.spec) == other_options(plain.spec, options) == list(changed)
             assert changed_options(json.loads(env.spec.to_json())) == changed
+
+
+class Weather:
+    """Has no text of its own but its address."""
+
+
+class Outdoors(CountingEnv):
+    def __init__(self, weather: Any = None, render_mode: str | None = None) -> None:
+        super().__init__(render_mode=render_mode)
+
+
+@pytest.mark.parametrize(
+    ("value", "other"),
+    [
+        (Weather(), 3),
+        ({(1, 2): 3.0}, {(1, 2): 4.0}),
+        (np.arange(5_000), np.where(np.arange(5_000) == 2_500, 7, np.arange(5_000))),
+        ((1, np.float32(2)), [1, 3]),
+    ],
+)
+def test_options_of_any_kind_are_compared(value: Any, other: Any) -> None:
+    """`gymnasium.make` copies an object, and NumPy shortens the text of a long array."""
+    gym.register("tests/Outdoors-v0", entry_point=Outdoors, max_episode_steps=10, kwargs={"weather": value})
+    try:
+        for options, changed in (({}, []), ({"weather": other}, ["weather"])):
+            spec = gym.make("tests/Outdoors-v0", **options).spec
+            assert spec is not None
+            assert other_options(spec) == changed
+    finally:
+        del gym.registry["tests/Outdoors-v0"]
 
 
 def test_other_options_are_warned_of_on_both_sides() -> None:
