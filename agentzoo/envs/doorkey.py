@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import gymnasium as gym
@@ -11,17 +12,28 @@ from numpy.typing import NDArray
 from agentzoo.envs.doorkey_rules import (
     CELLS,
     DOOR,
+    FREE_CELLS,
     LEFT_CELLS,
     MOVES,
+    Cell,
     GridState,
     cell_index,
-    is_wall,
     path_distance,
     transition,
 )
 from agentzoo.errors import ConfigError
 
 Observation = dict[str, NDArray[np.float32]]
+
+
+def _free_cell(name: str, cell: Any) -> Cell:
+    """The cell (x, y) of an option of `reset`."""
+    if name not in ("agent", "key"):
+        raise ConfigError(f"DoorKey's reset has the options 'agent' and 'key', cells (x, y); got {name!r}.")
+    found = tuple(cell) if isinstance(cell, Iterable) else cell
+    if found not in FREE_CELLS:
+        raise ConfigError(f"reset puts the {name} on {cell!r}; it needs a free cell (x, y), one of {FREE_CELLS}.")
+    return FREE_CELLS[FREE_CELLS.index(found)]
 
 
 class DoorKeyEnv(gym.Env[Observation, np.int64]):
@@ -49,18 +61,19 @@ class DoorKeyEnv(gym.Env[Observation, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Place agent and key on two different cells left of the wall, uniformly at random."""
+        """Place agent and key on two different cells left of the wall, uniformly at random, or where `options` say.
+
+        Raises:
+            ConfigError: other options, or one that is no free cell (x, y).
+        """
         super().reset(seed=seed)
         agent, key = (LEFT_CELLS[i] for i in self.np_random.choice(len(LEFT_CELLS), size=2, replace=False))
-        asked = options or {}
-        if asked:
-            if tuple(asked.get("agent", ())) == key:  # a random cell must differ from a chosen one
-                key = agent
-            if tuple(asked.get("key", ())) == agent:
-                agent = key
-            agent, key = tuple(asked.get("agent", agent)), tuple(asked.get("key", key))
-            if is_wall(agent) or is_wall(key) or key == DOOR or agent == DOOR != key:
-                raise ConfigError(f"reset put the agent on {agent} and the key on {key}; both need a free cell.")
+        asked = {name: _free_cell(name, cell) for name, cell in (options or {}).items()}
+        if asked.get("agent") == key:  # a random cell must differ from a chosen one
+            key = agent
+        if asked.get("key") == agent:
+            agent = key
+        agent, key = asked.get("agent", agent), asked.get("key", key)
         self.state = GridState(agent, key)
         self.door_open = False
         return self._observe(), self._info()

@@ -42,6 +42,11 @@ def is_wall(cell: Cell) -> bool:
     return not (1 <= x <= SIDE and 1 <= y <= SIDE) or (x == WALL_X and cell != DOOR)
 
 
+FREE_CELLS = tuple(
+    (x, y) for x in range(1, SIDE + 1) for y in range(1, SIDE + 1) if not is_wall((x, y)) and (x, y) != DOOR
+)
+
+
 def transition(state: GridState, action: int) -> GridState:
     """The state after `action`; a wall, or the door without the key, blocks the move.
 

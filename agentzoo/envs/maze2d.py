@@ -65,6 +65,8 @@ class Maze2DDenseEnv(gym.Env[Array, NDArray[np.float32]]):
         super().reset(seed=seed)
         asked = options or {}
         start, goal = (self.free_cells[i] for i in self.np_random.choice(len(self.free_cells), size=2, replace=False))
+        if unknown := asked.keys() - {"reset_cell", "goal_cell"}:
+            raise ConfigError(f"Maze2D's reset has the options 'reset_cell' and 'goal_cell'; got {sorted(unknown)}.")
         if tuple(asked.get("reset_cell", ())) == goal:  # a random cell must differ from a chosen one
             goal = start
         if tuple(asked.get("goal_cell", ())) == start:

@@ -63,8 +63,8 @@ def play(
     """
     mode = {"render_mode": "human"} if window else {}
     env = env_of(agent, env_id, trust_env_module=trust_env_module, **mode)
-    prepare_drawing(env)
     try:
+        prepare_drawing(env)
         for episode in range(episodes):
             yield run_episode(agent, env, episode_seed(seed, episode))
     finally:

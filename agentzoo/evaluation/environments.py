@@ -8,6 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from agentzoo.acting.observing import is_count
 from agentzoo.agent import Agent
 from agentzoo.envs.making import make_configured
 from agentzoo.errors import ConfigError
@@ -50,10 +51,16 @@ def open_envs(
         yield envs
 
 
+def require_positive(**counts: Any) -> None:
+    """Raise ConfigError, with its name, for a count that is no whole number from 1 on."""
+    for name, value in counts.items():
+        if not is_count(value) or value < 1:
+            raise ConfigError(f"{name} is a whole number from 1 on, got {value!r}.")
+
+
 def require_playable(agent: Agent, episodes: int, n_envs: int) -> None:
     """Raise ConfigError for counts out of range, or an agent with a target or goal for each environment."""
-    if episodes < 1 or n_envs < 1:
-        raise ConfigError(f"episodes and n_envs must be at least 1, got {episodes} and {n_envs}.")
+    require_positive(episodes=episodes, n_envs=n_envs)
     if episodes > EPISODES:
         raise ConfigError(f"one seed has {EPISODES:,} episodes, got {episodes:,}; play the others with another seed.")
     if agent.is_conditioned_each:

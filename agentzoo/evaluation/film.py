@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from agentzoo.acting.observing import is_count
 from agentzoo.agent import Agent
 from agentzoo.envs.making import prepare_drawing
 from agentzoo.errors import AgentzooError, ConfigError, StorageError
 from agentzoo.evaluation.enjoy import has_display
-from agentzoo.evaluation.environments import env_of
+from agentzoo.evaluation.environments import env_of, require_positive
 from agentzoo.evaluation.rollout import EpisodeResult, run_episode
 from agentzoo.evaluation.seeds import episode_seed
 from agentzoo.extras import needed
@@ -94,14 +95,10 @@ def film(
         ConfigError: no environment, `episodes` or `max_frames` below 1, an odd size, frames of several sizes, or this
             machine cannot render (the message says what to install).
     """
-    if any(side % 2 or not 16 <= side <= MAX_SIDE for side in size) or every < 1:
-        raise ConfigError(
-            f"width and height must be even and from 16 to {MAX_SIDE}, every at least 1; got {size} and {every}."
-        )
-    if episodes < 1 or (max_frames is not None and max_frames < 1):
-        raise ConfigError(f"a film has at least one episode and one frame; got {episodes=} and {max_frames=}.")
+    if any(not is_count(side) or side % 2 or not 16 <= side <= MAX_SIDE for side in size):
+        raise ConfigError(f"width and height are even whole numbers from 16 to {MAX_SIDE}, got {size}.")
+    require_positive(episodes=episodes, every=every, max_frames=1 if max_frames is None else max_frames)
     env = _rendering_env(agent, env_id, size, trust_env_module)
-    prepare_drawing(env)
     frames: list[NDArray[np.uint8]] = []
 
     def keep_frame() -> None:
@@ -120,6 +117,7 @@ def film(
 
     found = []
     try:
+        prepare_drawing(env)
         for e in range(episodes):
             found.append(run_episode(agent, env, episode_seed(seed, e), before_step))
             keep_frame()  # the last state

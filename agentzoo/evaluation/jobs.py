@@ -17,7 +17,7 @@ import torch
 from agentzoo.agent import Agent
 from agentzoo.envs.env_options import options_trusted
 from agentzoo.errors import AgentzooError, ConfigError, EvaluationError
-from agentzoo.evaluation.environments import open_envs, require_playable
+from agentzoo.evaluation.environments import open_envs, require_playable, require_positive
 from agentzoo.evaluation.rollout import EpisodeResult, OnEpisode, run_seeded
 from agentzoo.parent import end_with_parent
 
@@ -42,8 +42,7 @@ def rollout_in_jobs(
             environment. EvaluationError: a process ended too early. Errors of a process are raised here.
     """
     require_playable(agent, episodes, n_envs)
-    if jobs < 1:
-        raise ConfigError(f"jobs must be at least 1, got {jobs}.")
+    require_positive(jobs=jobs)
     if agent.device.type != "cpu":
         raise ConfigError(f"jobs run on the CPU, but this agent is on {agent.device}; use one job or agent.to('cpu').")
     jobs = min(jobs, episodes, n_envs)

@@ -21,7 +21,7 @@ from agentzoo.agent import Agent
 from agentzoo.data.spaces import GOAL_KEY, REWARD_KEY
 from agentzoo.envs.wrapping import autoreset_mode, reward_changer
 from agentzoo.errors import ConfigError, ObservationError
-from agentzoo.evaluation.environments import env_of, open_envs, require_playable
+from agentzoo.evaluation.environments import env_of, open_envs, require_playable, require_positive
 from agentzoo.evaluation.seeds import episode_seed, require_seed
 
 OnEpisode = Callable[["EpisodeResult"], None]
@@ -76,8 +76,7 @@ def make_vec_env(
     from stable_baselines3.common.monitor import Monitor
     from stable_baselines3.common.vec_env import DummyVecEnv
 
-    if n_envs < 1:
-        raise ConfigError(f"n_envs must be at least 1, got {n_envs}.")
+    require_positive(n_envs=n_envs)
     require_seed(0 if seed is None else seed)
     if not isinstance(agent, Agent):
         agent = Agent.from_pretrained(agent, device="cpu", trust_env_module=trust_env_module)

@@ -28,4 +28,4 @@ def episode_seed(seed: int, episode: int) -> int:
 def require_seed(seed: int) -> None:
     """Raise ConfigError unless `seed` is a whole number from 0 on."""
     if not is_count(seed):
-        raise ConfigError(f"the seed of an evaluation is a whole number from 0 to 2,147,483,647; got {seed!r}.")
+        raise ConfigError(f"seed is a whole number from 0 to 2,147,483,647; got {seed!r}.")

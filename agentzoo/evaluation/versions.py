@@ -40,5 +40,5 @@ def _commit() -> str | None:
         return None
     if head.returncode != 0:
         return None
-    same = git("diff", "--quiet", "HEAD", "--", "agentzoo").returncode == 0
-    return head.stdout.strip() + ("" if same else ".dirty")
+    changed = git("status", "--porcelain", "--", "agentzoo").stdout  # with new files
+    return head.stdout.strip() + (".dirty" if changed else "")

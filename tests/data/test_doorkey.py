@@ -173,10 +173,19 @@ def test_what_is_drawn_is_never_where_the_other_was_put() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"agent": (3, 2)}, {"key": (3, 1)}, {"agent": (0, 1)}, {"agent": (3, 1), "key": (1, 1)}]
+    ("options", "message"),
+    [
+        ({"agent": (3, 2)}, r"puts the agent on \(3, 2\); it needs a free cell \(x, y\), one of \(\(1, 1\), "),
+        ({"key": (3, 1)}, "puts the key on"),  # the door
+        ({"agent": (0, 1)}, "puts the agent on"),
+        ({"agent": (3, 1), "key": (1, 1)}, "puts the agent on"),
+        ({"agent": 5}, "puts the agent on 5; it needs a free cell"),
+        ({"agent": (1, 2, 3)}, "puts the agent on"),
+        ({"agents": (1, 1)}, "has the options 'agent' and 'key', cells .* got 'agents'"),
+    ],
 )
-def test_a_start_inside_a_wall_is_refused(options: dict[str, tuple[int, int]]) -> None:
-    with pytest.raises(ConfigError, match="free cell"):
+def test_a_start_that_is_no_free_cell_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         make_env(DOORKEY).reset(seed=0, options=options)
 
 

@@ -220,11 +220,14 @@ def test_evaluate_records_everything_needed_to_repeat_it(tmp_path: Path) -> None
 
 def test_bad_requests_are_explained() -> None:
     agent = make_agent()
-    with pytest.raises(ConfigError, match="episodes and n_envs must be at least 1, got 0"):
-        rollout(agent, "tests/Counting-v0", 0)
+    for wrong in (0, "3", 2.5, True):
+        with pytest.raises(ConfigError, match=f"episodes is a whole number from 1 on, got {wrong!r}"):
+            rollout(agent, "tests/Counting-v0", wrong)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match=f"n_envs is a whole number from 1 on, got {wrong!r}"):
+            make_vec_env(agent, wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="one seed has 10,000 episodes, got 10,001; play the others with"):
         evaluate(agent, "tests/Counting-v0", 10_001)  # the last would be the first of seed 1
-    with pytest.raises(ConfigError, match=r"the seed of an evaluation is a whole number from 0 .*; got -3"):
+    with pytest.raises(ConfigError, match=r"seed is a whole number from 0 .*; got -3"):
         make_vec_env(agent, seed=-3)
     with pytest.raises(SpaceError, match="dt-test cannot act here"):
         rollout(agent, "Pendulum-v1", 1)

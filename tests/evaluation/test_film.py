@@ -299,15 +299,16 @@ def test_a_gif_keeps_the_color_of_something_small(tmp_path: Path) -> None:
             assert np.abs(body - orange).max() <= 20
 
 
-@pytest.mark.parametrize("size", [(321, 240), (320, 14), (320, 100_000)])
+@pytest.mark.parametrize("size", [(321, 240), (320, 14), (320, 100_000), (32.0, 32)])
 def test_bad_sizes_are_explained(size: tuple[int, int]) -> None:
-    with pytest.raises(ConfigError, match="width and height must be even and from 16 to 4096"):
+    with pytest.raises(ConfigError, match="width and height are even whole numbers from 16 to 4096, got"):
         film(make_agent(), size=size)
 
 
 def test_a_film_without_frames_is_refused() -> None:
-    for nothing in ({"episodes": 0}, {"max_frames": 0}):
-        with pytest.raises(ConfigError, match=f"one episode and one frame; got .*{next(iter(nothing))}=0"):
+    for nothing in ({"episodes": 0}, {"max_frames": 0}, {"every": 0}, {"every": 1.5}):
+        name, value = next(iter(nothing.items()))
+        with pytest.raises(ConfigError, match=f"{name} is a whole number from 1 on, got {value}"):
             film(make_agent(), **nothing)  # type: ignore[arg-type]
 
 

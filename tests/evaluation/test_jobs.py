@@ -71,9 +71,9 @@ def test_what_jobs_cannot_do_is_refused() -> None:
     for changes in ({"env": gym.make(ENV)}, {"deterministic": False}):
         with pytest.raises(ConfigError, match="several jobs need an environment named by its id and deterministic"):
             evaluate(agent, episodes=2, jobs=2, **changes)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="jobs must be at least 1, got 0"):
+    with pytest.raises(ConfigError, match="jobs is a whole number from 1 on, got 0"):
         rollout_in_jobs(agent, ENV, 2, 0)
-    with pytest.raises(ConfigError, match="episodes and n_envs must be at least 1, got 0 and 20"):
+    with pytest.raises(ConfigError, match="episodes is a whole number from 1 on, got 0"):
         evaluate(agent, episodes=0, jobs=2)
     agent.condition(target_return=[1.0, 2.0])
     with pytest.raises(ConfigError, match="a target or goal for each environment"):

@@ -48,7 +48,7 @@ def test_verify_confirms_an_honest_agent(folder: Path) -> None:
     same = head.return_in_words()  # two decimals below 100: the returns of mazes lie between 0 and 1
     assert report.checks[-1].details.startswith(f"return {same} over 3 episodes; the card says {same}")
     assert verify(folder, 2).holds
-    with pytest.raises(ConfigError, match="must be at least 1, got 0"):
+    with pytest.raises(ConfigError, match="episodes is a whole number from 1 on, got 0"):
         verify(folder, 0)
 
 
