@@ -4,7 +4,7 @@ A run is one training seed, a task is one dataset; every function reads one numb
 score over an evaluation's episodes. Intervals are over runs. They answer a different question than intervals over the
 episodes of one run (`scores.mean_interval`): would a new training do as well?
 
-Source: Agarwal et al. 2021, arXiv:2108.13264 (rliable), and for `convergence` arXiv:2201.12122, section 4.
+Source: Agarwal et al. 2021, arXiv:2108.13264 (rliable); `convergence` names its own.
 """
 
 from __future__ import annotations

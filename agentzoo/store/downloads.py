@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from agentzoo.errors import ConfigError, HubError, printable
 from agentzoo.store.access_tokens import checked_token, is_clean, redacted, secrets_of, silenced
-from agentzoo.store.watch import MAX_WAIT, StoppedError, Watch, watched
+from agentzoo.store.watch import MAX_WAIT, StoppedError, Watch, seconds_asked, watched
 
 T = TypeVar("T")
 ATTEMPTS = 3
@@ -79,14 +79,16 @@ def fetch(
         HubError: the download failed; says why and what to do. The cache holds no incomplete file. ConfigError: an
             impossible token or revision.
     """
-    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub import HfApi, constants, snapshot_download
 
     where = Where(repo_id, revision)
     check_revision(revision)
     failed = f"{what} {where} could not be fetched from the Hub"
 
     def download(token: str | bool | None, offline: bool) -> str:
-        return snapshot_download(
+        # of a Hub that does not answer, the client returns the cached commit, also if the download is forced
+        commit = HfApi().model_info(repo_id, revision=revision, token=token).sha if force_download else None
+        found = snapshot_download(
             repo_id,
             revision=revision,
             token=token,
@@ -95,12 +97,15 @@ def fetch(
             force_download=force_download,
             allow_patterns=list(files),
         )
+        if commit not in (None, Path(found).name):
+            raise StoppedError(f"the Hub has commit {commit}, but the client found {Path(found).name}. Call again.")
+        return found
 
     try:
         asks = not (local_files_only or constants.HF_HUB_OFFLINE)  # else no token is sent, so none has to be sound
         folder = calling(lambda token: download(token, local_files_only), token if asks else False, where, failed)
     except HubError as error:
-        if not isinstance(error.__cause__, StoppedError) or force_download:
+        if force_download or not _is_down(error.__cause__):
             raise
         try:
             folder = download(False, True)  # cached files load even if the Hub is down
@@ -115,6 +120,12 @@ def fetch(
             "cache. Call again; if this repeats, the server's copy is damaged."
         )
     return Path(folder)
+
+
+def _is_down(cause: BaseException | None) -> bool:
+    """Whether the Hub gave no answer, or none but that it is busy."""
+    response = None if cause is None else _response(cause)
+    return isinstance(cause, StoppedError) or (response is not None and response.status_code in BUSY)
 
 
 def is_snapshot(folder: Path) -> bool:
@@ -166,7 +177,7 @@ def calling(
 
 
 def retried(call: Callable[[], T], watch: Watch | None = None) -> T:
-    """Run `call`, and repeat it after the wait that a busy Hub asks for (`Retry-After`, else 1 and 2 seconds)."""
+    """Run `call`, and repeat it after the wait that a busy Hub asks for, else after 1 and 2 seconds."""
     for attempt in range(ATTEMPTS):
         if watch is not None:
             watch.restart()
@@ -189,14 +200,9 @@ def _wait(error: BaseException, default: float) -> float | None:
     response = _response(error)
     if response is None or response.status_code not in BUSY:
         return None
-    asked = _asked_wait(response)
+    asked = seconds_asked(response)
     wait = default if asked is None else asked
     return wait if wait <= MAX_WAIT else None
-
-
-def _asked_wait(response: Any) -> float | None:
-    value = str(response.headers.get("Retry-After", "")).strip()
-    return float(value) if value.isdigit() else None
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -297,7 +303,7 @@ def _explain_answer(response: Any, names: list[str], where: Where) -> str:
     if status in (409, 412):
         return f"{answer}: {where.repo_id} has changed in the meantime. Check it and call again."
     if status == 429:
-        wait = _asked_wait(response)
+        wait = seconds_asked(response)
         return f"{answer}: too many requests. Call again {'later' if wait is None else f'in {wait:g} seconds'}."
     if status >= 500:
         return f"{answer}: a server error. Call again later."

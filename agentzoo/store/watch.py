@@ -1,4 +1,4 @@
-"""Checks the Hub's answers before the client writes a byte of them, and limits the time of a whole call.
+"""Checks the Hub's answers before the client writes a byte of them, and stops a call that makes no progress.
 
 The client (huggingface_hub 2.4) names files of its cache after the ETag, the commit and the paths that a server sends.
 It does not check them: with an ETag `../../x` or `/tmp/x` it writes there. It also waits without limit for a server
@@ -33,6 +33,7 @@ PROGRESS = 65_536  # bytes that count as progress
 MAX_WAIT = 60.0  # seconds; a Hub that asks for more is reported instead of waited for
 MAX_REQUESTS = 5_000  # of one call; a listing may never end
 MAX_JSON = 16 * 1024 * 1024  # bytes of an answer that is not a file
+_NONE_LEFT = re.compile(r";\s*r=0\s*;\s*t=(\d{1,9})")  # in `RateLimit`: no request is left, and more come in t seconds
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=+-]{0,199}")  # an ETag or commit that is safe as a file's name
 _HEADERS = ("etag", "x-linked-etag", "x-repo-commit", "x-xet-hash")
 _log = logging.getLogger("agentzoo.hub")
@@ -65,7 +66,7 @@ class Watch:
         return self.limit - (time.monotonic() - self.last_progress)
 
     def progress(self, count: int) -> None:
-        """Count bytes that were sent or received."""
+        """Count bytes that were received."""
         self.bytes += count
         if self.bytes >= PROGRESS:
             self.advance()
@@ -112,9 +113,17 @@ class Watch:
         if response.status_code < 400:
             self.advance()
         _check_headers(response)
-        wait = str(response.headers.get("Retry-After", "")).strip()
-        if response.status_code in (429, 503) and wait.isdigit() and int(wait[:9]) > MAX_WAIT:
+        if response.status_code in (429, 503) and (seconds_asked(response) or 0.0) > MAX_WAIT:
             response.raise_for_status()  # else the client would wait that long
+
+
+def seconds_asked(response: Any) -> float | None:
+    """The wait that a busy Hub asks for: by `RateLimit`, which the client prefers, else `Retry-After`; or None."""
+    none_left = _NONE_LEFT.search(str(response.headers.get("RateLimit", "")))
+    if response.status_code == 429 and none_left is not None:
+        return float(none_left[1])
+    after = str(response.headers.get("Retry-After", "")).strip()
+    return float(after) if after.isdecimal() else None
 
 
 def _connect_limit() -> float:
@@ -161,13 +170,7 @@ def _check_names(response: Any) -> None:
     kind = str(response.headers.get("content-type", ""))
     if "/api/" not in str(response.url.path) or response.status_code != 200 or "octet-stream" in kind:
         return
-    try:
-        length = int(response.headers.get("content-length") or 0)
-    except ValueError:
-        length = MAX_JSON + 1
-    if length > MAX_JSON:
-        raise StoppedError(f"the server's answer has {length:,} bytes; a listing has a few thousand.")
-    response.read()
+    _read(response)
     try:
         tree = response.json()
     except (ValueError, RecursionError):
@@ -182,6 +185,17 @@ def _check_names(response: Any) -> None:
                 raise StoppedError(
                     f"the server sends {printable(value, 80)}, which is not a commit. Nothing was written."
                 )
+
+
+def _read(response: Any) -> None:
+    """`response.read()`, with a limit. The header may give no length, or that of the compressed answer."""
+    parts, size = [], 0
+    for part in response.iter_bytes():
+        parts.append(part)
+        size += len(part)
+        if size > MAX_JSON:
+            raise StoppedError(f"the server's answer has more than {MAX_JSON:,} bytes; a listing has a few thousand.")
+    response._content = b"".join(parts)  # as `read` does
 
 
 def _on_request(request: Any) -> None:

@@ -210,14 +210,40 @@ def test_429_waits_as_long_as_it_is_asked_to(hub: Hub, pushed: Path, waits: list
     assert any(7 <= wait <= 8 for wait in waits)
 
 
-def test_429_that_asks_for_too_long_is_reported(hub: Hub, pushed: Path, waits: list[float], cache: Path) -> None:
-    hub.fail("GET", "/api/models/", 429, headers={"Retry-After": "3600"})
+LONG = ({"Retry-After": "3600"}, {"RateLimit": '"api";r=0;t=3600', "Retry-After": "1"})
+
+
+@pytest.mark.parametrize("headers", LONG)
+@pytest.mark.parametrize("path", ["/api/models/", "/resolve/"])
+def test_429_that_asks_for_too_long_is_reported(
+    hub: Hub, pushed: Path, waits: list[float], cache: Path, path: str, headers: dict[str, str]
+) -> None:
+    for method in ("GET", "HEAD"):
+        hub.fail(method, path, 429, headers=headers)
     with pytest.raises(HubError, match=r"too many requests. Call again in 3600 seconds"):
         Agent.from_pretrained(REPO)
-    assert sum(waits) <= MAX_WAIT
+    assert waits == []
     assert cached_files(cache) == {}
-    with pytest.raises(HubError, match=r"Call again in 3600 seconds"):
-        push(pushed, REPO)
+    if path == "/api/models/":
+        with pytest.raises(HubError, match=r"Call again in 3600 seconds"):
+            push(pushed, REPO)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("headers", LONG)
+def test_a_cached_agent_loads_while_the_hub_is_busy(
+    hub: Hub, pushed: Path, waits: list[float], status: int, headers: dict[str, str]
+) -> None:
+    Agent.from_pretrained(REPO)
+    hub.fail("GET", "/api/models/", status, headers=headers)
+    assert mean_of(Agent.from_pretrained(REPO)) == 0.0
+    assert sum(waits) <= MAX_WAIT
+
+
+def test_a_request_that_is_left_needs_no_long_wait(hub: Hub, pushed: Path, waits: list[float]) -> None:
+    hub.fail("GET", "/api/models/", 429, headers={"RateLimit": '"api";r=4;t=3600'}, times=1)
+    assert mean_of(Agent.from_pretrained(REPO)) == 0.0
+    assert sum(waits) <= 2
 
 
 @pytest.mark.parametrize("path", ["/api/models/", "/tree/", "/resolve/", "/storage/"])
@@ -300,6 +326,24 @@ def test_force_download_asks_again(hub: Hub, pushed: Path) -> None:
     forced = Agent.from_pretrained(REPO, force_download=True)
     assert hub.count("GET", "/storage/") == 1
     assert np.array_equal(forced.predict(observations)[0], Agent.from_pretrained(pushed).predict(observations)[0])
+
+
+@pytest.mark.parametrize(("status", "message"), [(403, "does not allow this"), (404, "no repo"), (500, "server error")])
+def test_a_forced_download_never_returns_an_older_copy(
+    hub: Hub, pushed: Path, waits: list[float], status: int, message: str
+) -> None:
+    Agent.from_pretrained(REPO)
+    changed(pushed).push_to_hub(REPO, replace_measured=True)
+    hub.fail("GET", "/api/models/", status)
+    assert mean_of(Agent.from_pretrained(REPO)) == 0.0  # the client's cache
+    with pytest.raises(HubError, match=message):
+        Agent.from_pretrained(REPO, force_download=True)
+    hub.faults.clear()
+    hub.fail("GET", f"/api/models/{REPO}/revision/", status)  # the second request of a forced download
+    with pytest.raises(HubError, match=r"the client found .*Call again"):
+        Agent.from_pretrained(REPO, force_download=True)
+    hub.faults.clear()
+    assert mean_of(Agent.from_pretrained(REPO, force_download=True)) == 1.0
 
 
 def test_two_threads_that_ask_the_same_do_not_count_as_a_retry(hub: Hub, pushed: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
+import sys
 import time
 import traceback
 import types
@@ -10,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from huggingface_hub import constants
+from huggingface_hub import constants, get_session
 
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError, HubError
@@ -51,6 +53,21 @@ def test_names_that_are_paths_are_refused_before_anything_is_written(
     assert not any("outside" in path.name for path in new)
     setattr(hub, kind, None)
     Agent.from_pretrained(REPO)
+
+
+@pytest.mark.parametrize("headers", [{}, {"content-encoding": "gzip"}])
+def test_an_answer_without_an_end_is_read_up_to_a_limit(headers: dict[str, str], hub: Hub, pushed: Path) -> None:
+    """Neither has a length: one comes in parts, the other is a thousand times as long as what was sent."""
+    body = b'{"sha": "a"}' + b" " * (2 * watch.MAX_JSON)
+    parts = [gzip.compress(body)] if headers else (body[i : i + 65_536] for i in range(0, len(body), 65_536))
+    library = sys.modules[type(get_session()).__module__.partition(".")[0]]  # httpx or its successor
+    request = library.Request("GET", f"{hub.url}/api/models/{REPO}")
+    answer = library.Response(200, headers=headers, content=iter(parts), request=request)
+    with pytest.raises(watch.StoppedError, match="has more than 16,777,216 bytes"):
+        watch._check_names(answer)
+    small = library.Response(200, content=iter([b'{"sha": ', b'"a"}']), request=request)
+    watch._check_names(small)
+    assert small.json() == {"sha": "a"}
 
 
 def test_the_client_alone_would_write_there(
