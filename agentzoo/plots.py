@@ -53,7 +53,7 @@ def require_picture(path: Path) -> None:
 
 
 def save_figure(figure: Any, path: Path, **options: Any) -> Path:
-    """Write the figure atomically; the same figure gives the same bytes. `options` go to matplotlib's `savefig`.
+    """Write the figure atomically; as .png, equal figures give the same bytes. `options` go to matplotlib's `savefig`.
 
     Raises:
         ConfigError: `path` has another suffix than `KINDS`. StorageError: no space or permission.

@@ -48,7 +48,8 @@ def parse_model_config(tree: dict[str, Any]) -> ModelConfig:
     """
     name = tree.get("family")
     if not isinstance(name, str):
-        raise ConfigError(f"a model config names its `family`; this one holds {str(sorted(tree))[:200]}.")
+        held = f"its family is {name!r}" if "family" in tree else f"this one holds {sorted(tree)}"
+        raise ConfigError(f"a model config names its `family`, like 'dt'; {held[:200]}.")
     try:
         return get_family(name).config.model_validate_json(json.dumps(tree))
     except ValidationError as error:
@@ -270,7 +271,7 @@ class Recipe(Config):
 
 def _forget_old_environment(evaluation: dict[str, Any], before: str, named: set[str]) -> None:
     """Drop what belongs to the environment `before`, if the new one differs by more than its module."""
-    if same_environment(str(evaluation.get("env")), before):
+    if "eval" in named or same_environment(str(evaluation.get("env")), before):
         return
     for name, empty in (("env_options", {}), ("reference", None)):
         if f"eval.{name}" not in named:

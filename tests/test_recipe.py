@@ -281,6 +281,20 @@ def test_agents_of_the_maze_comparison_differ_in_their_network_and_gpt2_dtma_in_
     assert one.eval.env_options == {"continuing_task": False}
 
 
+def test_a_whole_section_keeps_the_options_that_it_names() -> None:
+    """Another environment drops those of the old one, also if its name is a single setting."""
+    first = load_recipe("dt-pointmaze-medium")
+    section = {
+        "env": "Walker2d-v5",
+        "env_options": {"ctrl_cost_weight": 0.5},
+        "reference": [0.0, 10.0],
+        "target_return": 3.0,
+    }
+    whole = first.override([f"eval={json.dumps(section)}"])
+    assert (whole.eval.env_options, whole.eval.reference) == ({"ctrl_cost_weight": 0.5}, (0.0, 10.0))
+    assert first.override(["eval.env=Walker2d-v5"]).eval.env_options == {}
+
+
 def test_differences_are_named_as_they_are_set() -> None:
     first = load_recipe("dt-hopper-medium")
     other = first.override(["train.lr=0.5", "model.n_layers=9", "agent_id=mine"])

@@ -101,7 +101,7 @@ def infer(
         given = [name for name, value in parts.items() if value is not None]
         if given:
             raise ConfigError(f"window= already holds {', '.join(given)}: pass either the window or these.")
-        _require_window(window, agent.config)
+        window = _checked_window(window, agent.config)
     if task is not None:
         if step is None or mask is not None:
             raise ConfigError("task= needs step= (0, 1, ...) and defines the mask, so omit mask=.")
@@ -117,13 +117,13 @@ def infer(
     return ask(agent, window, single)
 
 
-def _require_window(window: Any, config: AgentConfig) -> None:
+def _checked_window(window: Any, config: AgentConfig) -> Window:
     if not isinstance(window, Window):
         raise ShapeError(
             f"window= is a Window, as `read_window` makes it, got {type(window).__name__}; pass arrays as "
             "observations= and actions=."
         )
-    fitting(window, config)
+    return fitting(window, config)
 
 
 def ask(agent: HasNetwork, window: Window, single: bool = False) -> Answer:
@@ -133,7 +133,7 @@ def ask(agent: HasNetwork, window: Window, single: bool = False) -> Answer:
         ShapeError: the window is not for this agent. Otherwise as `infer`.
     """
     model = require_masked(agent.model, "asked about a window")
-    read = fitting(window, agent.config)
+    window = fitting(window, agent.config)
     if model.training:
         model.eval()  # as `predict` does
     shown = [torch.from_numpy(values) for values in (window.mask.observations, window.mask.actions)]
@@ -143,7 +143,7 @@ def ask(agent: HasNetwork, window: Window, single: bool = False) -> Answer:
     device = model.obs_mean.device
     with torch.inference_mode(), explained_weights(model):
         masking = Masking(*(m.to(device) for m in (*shown, returns, nothing, nothing)))
-        actions, parts = model.answer(_batch(agent, read), masking)
+        actions, parts = model.answer(_batch(agent, window), masking)
     if not all(bool(torch.isfinite(part).all()) for part in (actions, *parts)):
         raise ObservationError(
             f"{agent.config.agent_id} answers with NaN or infinity: a shown number is too large for the network."

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from agentzoo.acting.observing import is_count
 from agentzoo.acting.output import random_source
 from agentzoo.errors import ConfigError, ShapeError
 from agentzoo.masked.answer import HasNetwork, ask
@@ -46,8 +47,8 @@ def histories(
         ConfigError: `tries` is below 1. ShapeError: `possible` returns an array of another shape. Otherwise as `ask`.
     """
     rng = random_source(seed)
-    if tries < 1:
-        raise ConfigError(f"a step is drawn at least once, got {tries=}.")
+    if not is_count(tries) or tries < 1:
+        raise ConfigError(f"tries is a whole number from 1 on, got {tries!r}.")
     count, steps = window.mask.actions.shape
     window = window.take(np.arange(count))  # a copy to write to
     consistent = np.ones(count, dtype=bool)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,8 +62,7 @@ def read_window(
         ShapeError: see `infer`.
     """
     io = config.io
-    if not is_count(timestep):
-        raise ShapeError(f"timestep is the environment step of the window's first step, 0, 1, ...; got {timestep!r}.")
+    _require_timestep(timestep)
     obs = _read_observations(config, observations)
     act = _read_actions(config, actions)
     found = next((part for part in (obs, act) if part is not None), None)
@@ -94,34 +93,57 @@ def fitting(window: Window, config: AgentConfig) -> Window:
     """The window as a network of this config reads it: hidden choices, which may hold any number, are 0.
 
     Raises:
-        ShapeError: arrays of other sizes, no step or too many, no window, or a shown choice that does not exist.
+        ShapeError: parts that are no numbers or of other sizes, no step or too many, no window, no step of an
+            environment, or a shown choice that does not exist. ObservationError: NaN or infinity in a shown part.
     """
-    io, lead = config.io, window.observations.shape[:2]
-    discrete = io.action.kind == "discrete"
-    sizes = {
-        "observations": (window.observations, (*lead, io.observation.size)),
-        "actions": (window.actions, lead if discrete else (*lead, io.action.size)),
-        "returns": (window.returns, lead[:1]),
-        "mask.observations": (window.mask.observations, lead),
-        "mask.actions": (window.mask.actions, lead),
-        "mask.returns": (window.mask.returns, lead[:1]),
+    io, discrete = config.io, config.io.action.kind == "discrete"
+    _require_timestep(window.timestep)
+    if not (isinstance(window.mask, tuple) and len(window.mask) == len(Mask._fields)):
+        raise ShapeError(f"window.mask is a Mask of {', '.join(Mask._fields)}, got {type(window.mask).__name__}.")
+    masks = dict(zip(("mask.observations", "mask.actions", "mask.returns"), window.mask, strict=True))
+    given = {"observations": window.observations, "actions": window.actions, "returns": window.returns, **masks}
+    parts = {name: np.ascontiguousarray(as_numbers(part, f"window.{name}")) for name, part in given.items()}
+    lead = parts["observations"].shape[:2]
+    shapes = {
+        "observations": (*lead, io.observation.size),
+        "actions": lead if discrete else (*lead, io.action.size),
+        "returns": lead[:1],
+        "mask.observations": lead,
+        "mask.actions": lead,
+        "mask.returns": lead[:1],
     }
-    for name, (part, shape) in sizes.items():
-        if part.shape != shape:
-            raise ShapeError(f"window.{name} has shape {part.shape}; {config.agent_id} expects {shape}.")
+    for name, shape in shapes.items():
+        if parts[name].shape != shape:
+            raise ShapeError(f"window.{name} has shape {parts[name].shape}; {config.agent_id} expects {shape}.")
     count, steps = lead
     if not (count and 0 < steps <= io.context):
         raise ShapeError(
             f"window= holds {counted(count, 'window')} of {counted(steps, 'step')}; {config.agent_id} reads one or "
             f"more of 1 to {counted(io.context, 'step')}."
         )
-    if not discrete:
-        return window
-    chosen = np.where(window.mask.actions, window.actions, 0)
-    wrong = (chosen < 0) | (chosen >= io.action.size)
-    if wrong.any():
-        raise ShapeError(f"window.actions are counted from 0, here to {io.action.size - 1}; got {chosen[wrong][0]}.")
-    return replace(window, actions=chosen)
+    mask = Mask(*(parts[name].astype(bool) for name in masks))
+    for name, shown in zip(("observations", "actions", "returns"), mask, strict=True):
+        if not np.isfinite(parts[name][shown]).all():
+            raise ObservationError(f"window.{name} hold NaN or infinity where the mask shows them.")
+    actions = parts["actions"]
+    if discrete:
+        actions = np.where(mask.actions, actions, 0)
+        wrong = (actions < 0) | (actions >= io.action.size) | (actions != np.round(actions))
+        if wrong.any():
+            last, bad = io.action.size - 1, actions[wrong][0]
+            raise ShapeError(f"window.actions are counted from 0, here to {last}; got {bad}.")
+    return Window(
+        observations=_float32(parts["observations"]),
+        actions=actions.astype(np.int64) if discrete else _float32(actions),
+        returns=parts["returns"].astype(np.float64),
+        mask=mask,
+        timestep=int(window.timestep),
+    )
+
+
+def _require_timestep(timestep: Any) -> None:
+    if not is_count(timestep):
+        raise ShapeError(f"timestep is the environment step of the window's first step, 0, 1, ...; got {timestep!r}.")
 
 
 def _read_returns(values: Any, count: int) -> NDArray[np.float64]:

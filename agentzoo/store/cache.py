@@ -18,6 +18,7 @@ from agentzoo.errors import StorageError
 
 VARIABLE = "AGENTZOO_CACHE"
 UNUSED_DAYS = 30
+_DELETED = ".deleted-"
 
 
 def cache_folder() -> Path:
@@ -70,19 +71,22 @@ def mark_used(path: Path) -> None:
 def forget_unused(folder: Path) -> None:
     """Delete what lies in `folder` and was neither written nor marked as used in the last `UNUSED_DAYS` days.
 
-    A process that has mapped such a file keeps its data. What cannot be deleted stays.
+    A process that has mapped such a file keeps its data. What cannot be deleted stays. A folder gets another name
+    first, so nobody finds one that is half deleted; if the process ends there, the next call deletes the rest.
     """
     oldest = time.time() - UNUSED_DAYS * 24 * 3600
     with os.scandir(folder) as entries:
         found = [entry for entry in entries if entry.name != ".lock"]
     for entry in found:
         with suppress(OSError):  # another process may delete it first
-            if entry.stat(follow_symlinks=False).st_mtime > oldest:
+            leftover = entry.name.startswith(_DELETED)
+            if not leftover and entry.stat(follow_symlinks=False).st_mtime > oldest:
                 continue
-            if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry)
-            else:
+            if not entry.is_dir(follow_symlinks=False):
                 Path(entry).unlink()
+                continue
+            aside = folder / (entry.name if leftover else f"{_DELETED}{entry.name}")
+            shutil.rmtree(Path(entry).replace(aside))
 
 
 def require_private(path: Path) -> None:

@@ -70,10 +70,9 @@ def fetch(
     force_download: bool = False,
     what: str = "agent",
 ) -> Path:
-    """Fetch these files of a repo, and no others, into the cache; returns their folder.
+    """Fetch these files of a repo, and no others, into the cache; returns their folder. `what` is for messages.
 
-    Args:
-        what: kind of the repo's content, for messages. The others are as in `huggingface_hub`.
+    Args: as in `huggingface_hub`.
 
     Raises:
         HubError: the download failed; says why and what to do. The cache holds no incomplete file. ConfigError: an
@@ -101,8 +100,8 @@ def fetch(
             raise StoppedError(f"the Hub has commit {commit}, but the client found {Path(found).name}. Call again.")
         return found
 
+    asks = not (local_files_only or constants.HF_HUB_OFFLINE)  # else no token is sent, so none has to be sound
     try:
-        asks = not (local_files_only or constants.HF_HUB_OFFLINE)  # else no token is sent, so none has to be sound
         folder = calling(lambda token: download(token, local_files_only), token if asks else False, where, failed)
     except HubError as error:
         if force_download or not _is_down(error.__cause__):

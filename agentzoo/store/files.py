@@ -9,7 +9,9 @@ import json
 import os
 import platform
 import re
+import secrets
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +36,11 @@ MAX_JSON = 4 * 1024 * 1024  # bytes
 
 # in the name of a folder being written: on a shared drive, process ids of other machines mean nothing
 HOST = re.sub(r"[^A-Za-z0-9]", "_", platform.node()) or "here"
+
+
+def in_home(name: str) -> Path:
+    """The path `name`, in which `~` is a home folder. Where there is no such user, `~` stays a part of the name."""
+    return Path(os.path.expanduser(name))  # noqa: PTH111  Path's own raises then
 
 
 def read_text(path: Path) -> str:
@@ -63,29 +70,33 @@ def read_text(path: Path) -> str:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
 
 
-def write_atomic(path: Path, content: bytes | str) -> None:
-    """Write to a temporary name in the same folder, flush to disk, rename over `path`.
+def write_atomic(path: Path, content: bytes | str, mode: int | None = None) -> None:
+    """Write to a temporary name in the same folder, flush to disk, rename over `path`, also if that is a link.
+
+    Args:
+        mode: the permissions of the file; by default those of the old file, or what the umask leaves of a new one.
 
     Raises:
         StorageError: no space or no permission. An old file at `path` stays, and no temporary file is left.
     """
     data = content.encode() if isinstance(content, str) else content
-    temporary: str | None = None
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)  # mkstemp makes it private
-        Path(temporary).replace(path)
-        temporary = None
+        if mode is None and path.is_file():
+            mode = stat.S_IMODE(path.stat().st_mode)
+        if mode is not None:
+            temporary.chmod(mode)
+        temporary.replace(path)
     except OSError as error:
         raise StorageError(f"{path} was not written: {error}. Its previous content is unchanged.") from error
     finally:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
     with contextlib.suppress(OSError):  # the content is written; not every file system flushes folders
         folder = os.open(path.parent, os.O_RDONLY)
         try:
@@ -98,6 +109,8 @@ def require_writable(path: Path) -> None:
     """Raise StorageError, before the work whose result goes there, unless `write_atomic` can write this file."""
     if path.is_dir():
         raise StorageError(f"{path} is a folder; name the file to write.")
+    if path.exists() and not path.is_file():
+        raise StorageError(f"{path} is a device or a pipe, which a file would replace; name a file to write.")
     own = (CONFIG, WEIGHTS, RECIPE, *([RESULTS] if (path.parent / CONFIG).exists() else ()))
     if path.name in own and path.exists():
         raise StorageError(f"{path} is a file of an agent, which would be lost. Name another file to write.")

@@ -35,7 +35,8 @@ def narrowed(name: str, matrix: Tensor) -> dict[str, Tensor]:
     mantissa, exponent = torch.frexp(matrix.float().abs().amax(dim=1, keepdim=True) / LARGEST)
     scale = torch.ldexp(torch.ceil(mantissa * 2**SCALE_BITS) / 2**SCALE_BITS, exponent)
     scale = torch.where(scale > 0.0, scale, torch.ones_like(scale))  # a row of zeros
-    return {name: (matrix.float() / scale).round().to(torch.int8), scale_of(name): scale}
+    rounded = (matrix.float() / scale).round().clamp_(-LARGEST, LARGEST)  # scales of denormal numbers are rough
+    return {name: rounded.to(torch.int8), scale_of(name): scale}
 
 
 def widened(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

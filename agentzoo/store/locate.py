@@ -30,6 +30,7 @@ from agentzoo.store.files import (
     SWEEP_PLOT,
     VIDEO,
     WEIGHTS,
+    in_home,
     is_backbone,
     not_written,
     read_text,
@@ -48,7 +49,7 @@ BACKBONE_FILES = (
     *(CONFIG, WEIGHTS, "generation_config.json", "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json"),
     *("corpus.json", "pretrain.json", RESULTS, LOG, CARD),
 )
-_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,95}$")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,95}")
 
 
 def local_zoo() -> Path | None:
@@ -131,14 +132,14 @@ def find_agent(
     """
     _check_subfolder(subfolder)
     name = str(id_or_path)
-    path = Path(os.path.expanduser(name))  # noqa: PTH111  Path's own raises where there is no such user
+    path = in_home(name)
     remote = revision is not None or force_download
     if name and path.is_dir() and not (remote and is_repo_id(name)):
         if remote:
             raise ConfigError(f"{name} is a folder; only a Hub repo has revisions and downloads.")
         return check_links(_inside(path, subfolder))
     plain = name.removeprefix("zoo/")
-    if "/" not in plain and _NAME.match(plain):
+    if "/" not in plain and _NAME.fullmatch(plain):
         staged = staged_agents()
         if plain in staged and not remote:
             return check_links(_inside(staged[plain], subfolder))
@@ -199,7 +200,7 @@ def _absent(plain: str, staged: dict[str, Path]) -> str:
 def require_known(name: str) -> None:
     """Raise UnknownNameError, as `find_agent` does, for an id that is neither on this machine nor in the index."""
     plain = name.removeprefix("zoo/")
-    if _NAME.match(plain) and not Path(name).exists():
+    if _NAME.fullmatch(plain) and not Path(name).exists():
         staged = staged_agents()
         if plain not in staged and hub_location(plain) is None:
             raise UnknownNameError(f"no agent {name!r}.{_absent(plain, staged)} See `agentzoo list`.")
@@ -215,7 +216,7 @@ def _inside(folder: Path, subfolder: str) -> Path:
 def _check_subfolder(subfolder: str) -> None:
     """Raise ConfigError unless it is a plain relative path that stays inside."""
     parts = subfolder.split("/") if subfolder else []
-    if any(not _NAME.match(part) or ".." in part for part in parts):
+    if any(not _NAME.fullmatch(part) or ".." in part for part in parts):
         raise ConfigError(f"subfolder is a path inside the repo, like 'agents/dt', got {subfolder[:80]!r}.")
 
 
@@ -224,9 +225,9 @@ def written_whole(target: Path) -> Iterator[Path]:
     """A new folder to write in, with `target`'s name; without an error it replaces `target`.
 
     Raises:
-        StorageError: before anything is written, if `target` exists and is not an agent's or backbone's folder, if it
-            holds other files, or if its parent cannot be written to. Later, if a file cannot be written or the new
-            folder cannot replace it.
+        StorageError: before anything is written and again at the end, if `target` exists and is not an agent's or
+            backbone's folder, or if it holds other files. If its parent or a file cannot be written, or the new folder
+            cannot replace it.
     """
     target = target.resolve()
     require_free(target, force=True)
@@ -235,6 +236,7 @@ def written_whole(target: Path) -> Iterator[Path]:
         with not_written(target):
             folder.mkdir()
             yield folder
+            require_free(target, force=True)  # files may have come meanwhile
             swap_in(folder, target)
 
 

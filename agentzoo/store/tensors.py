@@ -26,7 +26,10 @@ DTYPES = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32", 
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """Write `tensors` as one safetensors file, atomically. Equal tensors give equal bytes."""
+    """Write `tensors` as one safetensors file, atomically.
+
+    Equal tensors give equal bytes, unless there are two entries of metadata, which the library writes in any order.
+    """
     plain = {name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()}
     write_atomic(path, to_bytes(plain, metadata=dict(metadata) if metadata else None))
 

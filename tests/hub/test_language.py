@@ -76,6 +76,9 @@ def test_an_earlier_revision_of_a_language_model(hub: Hub, tmp_path: Path, monke
         hashes.append(load_backbone(str(tmp_path / str(layers))).sha256())
     assert load_backbone("tests/lm-two").sha256() == hashes[1]
     assert load_backbone("tests/lm-two", commits[0]).sha256() == hashes[0]
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(tmp_path / "2", tmp_path / "tests" / "lm-two")  # a folder of this name has no revisions
+    assert load_backbone("tests/lm-two", commits[0]).sha256() == hashes[0]
     seen = inspect("tests/lm-two", revision=commits[0]).markov
     assert seen is not None
     assert {head.layer for head in seen.heads} == {0}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from conftest import make_agent
 
-from agentzoo.errors import ConfigError, ShapeError
+from agentzoo.errors import ConfigError, ObservationError, ShapeError
 from agentzoo.masked.histories import futures, histories
 from agentzoo.masked.question import Window, read_window
 from agentzoo.models.unimask import UniMaskConfig
@@ -54,6 +54,44 @@ def test_parts_of_a_window_that_do_not_fit_together_are_named() -> None:
         agent.infer(window=window.take(np.zeros(0, dtype=int)))
 
 
+def test_a_window_may_hold_arrays_of_any_kind() -> None:
+    agent = make_agent(model=UniMaskConfig(**SIZES))
+    rng = np.random.default_rng(0)
+    window, _ = read_window(agent.config, rng.normal(size=(4, 3)), rng.normal(size=(4, 2)), returns=2.0)
+    expected = agent.infer(window=window, task="past", step=2).actions
+    wide = window.observations.astype(np.float64)
+    mask: Any = tuple(shown.astype(int) for shown in window.mask)
+    for parts in (
+        {"observations": wide, "actions": window.actions.astype(np.float64)},
+        {"observations": window.observations.tolist(), "returns": [2]},
+        {"observations": np.ascontiguousarray(window.observations[:, ::-1])[:, ::-1]},
+        {"mask": mask},
+    ):
+        changed = replace(window, **parts)
+        np.testing.assert_array_equal(agent.infer(window=changed, task="past", step=2).actions, expected)
+
+
+def test_a_window_with_what_no_network_reads_is_refused() -> None:
+    agent = make_agent(model=UniMaskConfig(**SIZES))
+    window = own_window(agent)
+    nan = window.observations * np.nan
+    for error, parts, words in (
+        (
+            ObservationError,
+            {"observations": nan},
+            r"window\.observations hold NaN or infinity where the mask shows them",
+        ),
+        (ShapeError, {"observations": "abc"}, r"window\.observations must hold numbers"),
+        (ShapeError, {"mask": window.mask[:2]}, r"window\.mask is a Mask of observations, actions, returns, got tuple"),
+        (ShapeError, {"timestep": -5}, "timestep is the environment step .* got -5"),
+        (ShapeError, {"timestep": "x"}, "timestep is the environment step .* got 'x'"),
+    ):
+        with pytest.raises(error, match=words):
+            agent.infer(window=replace(window, **parts))
+    hidden = window.mask._replace(observations=np.zeros((1, 4), dtype=bool))
+    agent.infer(window=replace(window, observations=nan, mask=hidden))  # hidden parts may hold anything
+
+
 @pytest.mark.parametrize("stands", [-1, 4, 99])
 def test_hidden_choices_may_hold_any_number_and_shown_ones_count_from_0(stands: int) -> None:
     agent = make_agent("tests/CountingDiscrete-v0", UniMaskConfig(**SIZES))  # actions 2 to 5
@@ -79,7 +117,7 @@ def test_functions_of_the_environment_answer_for_each_window() -> None:
         histories(agent, window, lambda *_: True)  # type: ignore[arg-type]
     with pytest.raises(ShapeError, match=said + r"\(2, 3\)\.$"):
         histories(agent, window, lambda seen, _, following: np.isclose(seen, following))
-    with pytest.raises(ConfigError, match="a step is drawn at least once, got tries=0"):
+    with pytest.raises(ConfigError, match="tries is a whole number from 1 on, got 0"):
         histories(agent, window, lambda seen, *_: np.ones(len(seen), dtype=bool), tries=0)
     with pytest.raises(ShapeError, match=r"^transition= returns .*, an array of shape \(2, 3\); got shape \(3,\)\.$"):
         futures(agent, window, lambda seen, _: seen[0])

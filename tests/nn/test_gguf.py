@@ -149,6 +149,8 @@ def test_numbers_that_cannot_be_decoded_are_named(path: Path, monkeypatch: pytes
 def test_other_networks_and_revisions_are_refused(path: Path) -> None:
     with pytest.raises(ConfigError, match="is a file; only a Hub repo has revisions"):
         load_backbone(str(path), revision="main")
+    with pytest.raises(ConfigError, match="is a folder; only a Hub repo has revisions"):
+        load_backbone(str(path.parent), revision="main")
     changed(path, b"llama", b"gemma")
     with pytest.raises(ConfigError, match="GGUF file of architecture 'gemma'; known: llama"):
         load_backbone(str(path))

@@ -23,10 +23,11 @@ from hypothesis import strategies as st
 from agentzoo.agent import Agent
 from agentzoo.config import AgentConfig
 from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, StorageError, UnknownNameError
+from agentzoo.nn.language.pretrained import load_backbone
 from agentzoo.store import files
-from agentzoo.store.files import HOST, sha256, staging, swap_in, write_atomic
+from agentzoo.store.files import HOST, require_writable, sha256, staging, swap_in, write_atomic
 from agentzoo.store.index import hub_location
-from agentzoo.store.locate import find_agent, staged_agents
+from agentzoo.store.locate import find_agent, staged_agents, written_whole
 
 
 def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,6 +42,49 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkey
         write_atomic(path, "new")
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["file"]  # noqa: PTH208
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no modes")
+def test_a_file_has_the_mode_of_the_old_one_or_what_the_umask_leaves(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        write_atomic(tmp_path / "new", "")
+        write_atomic(tmp_path / "named", "", mode=0o644)
+    finally:
+        os.umask(before)
+    (tmp_path / "private").touch(mode=0o600)
+    write_atomic(tmp_path / "private", "kept")
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert modes == {"new": 0o640, "named": 0o644, "private": 0o600}
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes")
+def test_a_device_or_pipe_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/null")):
+        with pytest.raises(StorageError, match="is a device or a pipe, which a file would replace"):
+            require_writable(path)
+    require_writable(tmp_path / "new" / "file")
+
+
+def test_files_that_come_while_a_folder_is_written_are_not_lost(folder: Path) -> None:
+    def write() -> None:
+        with written_whole(folder) as new:
+            shutil.copytree(folder, new, dirs_exist_ok=True)
+            (new / "README.md").write_text("new")
+            (folder / "notes.txt").write_text("mine")
+
+    with pytest.raises(StorageError, match=r"it also holds notes\.txt"):
+        write()
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert not (folder / "README.md").exists() or (folder / "README.md").read_text() != "new"
+    assert not list(folder.parent.glob(".staging-*"))
+
+
+def test_a_home_folder_of_nobody_is_a_name_like_any_other() -> None:
+    for name in ("~nobody-of-that-name/model", "~nobody-of-that-name/x.gguf"):
+        with pytest.raises(AgentzooError):
+            load_backbone(name)
 
 
 def test_a_folder_that_cannot_be_flushed_is_no_failure_once_the_file_is_there(
@@ -146,7 +190,7 @@ CONFIG = json.loads(AgentConfig.of(make_agent().recipe, make_agent().config.io).
         ("model.n_layers", 10**6, "n_layers"),
         ("model.max_ep_len", 10**9, "max_ep_len"),
         ("model.family", "nope", "no family 'nope'"),
-        ("model.family", 7, "names its `family`"),
+        ("model.family", 7, "names its `family`, like 'dt'; its family is 7"),
         ("io.context", 10**9, "context"),
         ("io.action.size", 10**9, "size"),
         ("io.action.start", 10**30, "start"),

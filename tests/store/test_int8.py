@@ -38,6 +38,12 @@ def test_numbers_worked_out_by_hand() -> None:
     assert widened(found)["m"][0].tolist() == [254.0, -2.0, 0.0]
 
 
+def test_a_row_of_the_smallest_numbers_keeps_its_signs() -> None:
+    least = 2.0**-149
+    found = narrowed("m", torch.tensor([[190 * least, -190 * least, least]]))["m"].tolist()
+    assert found == [[127, -127, 1]]
+
+
 finite = st.floats(-(2.0**100), 2.0**100, width=32).filter(lambda x: x == 0.0 or abs(x) > 2.0**-100)
 
 

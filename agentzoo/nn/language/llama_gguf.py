@@ -47,7 +47,7 @@ _READ = {  # entry of metadata, after `llama.` -> key of a Llama's config.json
 }
 _IDLE = ("context_length",)
 _CONTROL = 3  # a `tokenizer.ggml.token_type`: a token without text
-_SPLITS: dict[Any, list[dict[str, Any]]] = {  # how each `tokenizer.ggml.pre` splits text before tokens are looked up
+_SPLITS: dict[str, list[dict[str, Any]]] = {  # how each `tokenizer.ggml.pre` splits text before tokens are looked up
     "gpt-2": [],
     "smollm": [{"type": "Digits", "individual_digits": True}],
 }
@@ -110,7 +110,9 @@ def _tokenizer(metadata: dict[str, Any]) -> str | None:
     """A `tokenizer.json` made from the file's tokens; None for a way to split text that is not known here."""
     pre = metadata.get("tokenizer.ggml.pre")
     words, merges, kinds = (_listed(metadata, key) for key in ("tokens", "merges", "token_type"))
-    if metadata.get("tokenizer.ggml.model") != "gpt2" or pre not in _SPLITS or not words or len(words) != len(kinds):
+    if metadata.get("tokenizer.ggml.model") != "gpt2" or not words or len(words) != len(kinds):
+        return None
+    if not isinstance(pre, str) or pre not in _SPLITS:
         return None
     if not all(isinstance(word, str) for word in (*words, *merges)) or len(set(words)) != len(words):
         return None

@@ -22,8 +22,8 @@ from agentzoo.nn.language.layouts import LAYOUTS, POSITIONS, TOKENS, Opened
 from agentzoo.nn.language.llama_gguf import open_gguf
 from agentzoo.nn.language.tokenizer import TOKENIZER, load_tokenizer, parse_tokenizer
 from agentzoo.nn.language.wheels import gguf_path
-from agentzoo.store.downloads import check_revision, fetch
-from agentzoo.store.files import CONFIG, WEIGHTS
+from agentzoo.store.downloads import Where, check_revision, fetch, is_repo_id
+from agentzoo.store.files import CONFIG, WEIGHTS, in_home
 from agentzoo.store.tensors import check_header, read_tensors
 
 _SPLIT = f"{WEIGHTS}.index.json"  # maps tensors to one of several files
@@ -122,13 +122,11 @@ def load_backbone(name: str, revision: str | None = None, layers: int | None = N
 
 def _open_folder(name: str, revision: str | None) -> tuple[str, Path, Opened]:
     """A local folder or one from the Hub: its source, the path of its files, its config and header."""
-    source, revision = _source(name, revision)
-    folder = Path(source)
-    if not folder.is_dir():
-        folder = _fetched(name, source, revision, [CONFIG])
+    source = _source(name, revision)
+    folder = _fetched(name, source, [CONFIG]) if isinstance(source, Where) else source
     described = read_foreign_config(name, folder / CONFIG)
-    if not Path(source).is_dir():
-        folder = _fetched(name, source, folder.name, _FILES)  # of the same commit
+    if isinstance(source, Where):
+        folder = _fetched(name, source._replace(revision=folder.name), _FILES)  # of the same commit
     path = folder / WEIGHTS
     _require_safetensors(name, path)
     try:
@@ -145,12 +143,13 @@ def _open_folder(name: str, revision: str | None) -> tuple[str, Path, Opened]:
             raise CheckpointError("its weights changed while they were read. Load it again.")
         return tensors()[tensor]
 
-    return source, folder, Opened(described, LAYOUTS[described.sizes.architecture], header, read)
+    named = source.repo_id if isinstance(source, Where) else str(source)
+    return named, folder, Opened(described, LAYOUTS[described.sizes.architecture], header, read)
 
 
-def _fetched(name: str, repo_id: str, revision: str | None, files: Sequence[str]) -> Path:
+def _fetched(name: str, where: Where, files: Sequence[str]) -> Path:
     try:
-        return fetch(repo_id, files, revision=revision, what="backbone")
+        return fetch(where.repo_id, files, revision=where.revision, what="backbone")
     except HubError as error:
         raise HubError(
             f"{error}{did_you_mean(name, _backbones())} Without a network, name a folder that holds it, or train from "
@@ -158,27 +157,30 @@ def _fetched(name: str, repo_id: str, revision: str | None, files: Sequence[str]
         ) from error
 
 
-def _source(name: str, revision: str | None) -> tuple[str, str | None]:
+def _source(name: str, revision: str | None) -> Path | Where:
     """The folder that `name` means, or the Hub's repo and revision."""
     from agentzoo.store.index import hub_location
     from agentzoo.store.locate import local_zoo  # upwards, so only here
 
-    if (folder := Path(name).expanduser()).is_dir():
-        return str(folder if (folder / CONFIG).exists() else _inside(name, folder)), None
+    folder, hub_id = in_home(name), is_repo_id(name) or is_repo_id(f"OWNER/{name}")  # a few, like gpt2, have no owner
+    if folder.is_dir() and revision is not None and not hub_id:
+        raise ConfigError(f"backbone {name!r} is a folder; only a Hub repo has revisions.")
+    if folder.is_dir() and revision is None:
+        return folder if (folder / CONFIG).exists() else _inside(name, folder)
     zoo, plain = local_zoo(), name.removeprefix("zoo/")
     if revision is None and zoo is not None and "/" not in plain and (zoo / plain / CONFIG).is_file():
-        return str(zoo / plain), None
+        return zoo / plain
     if name.startswith("zoo/") or ("/" not in plain and plain.startswith(("lm-", "clip-mini"))):
         location = hub_location(plain)
         if location is not None:
-            return location.repo_id, revision or location.revision
+            return Where(location.repo_id, revision or location.revision)
         near = did_you_mean(plain, _backbones())
         raise CheckpointError(
             f"backbone {name!r} is not in the local zoo ({zoo}), and the index has no Hub repo for it.{near} "
             "`agentzoo research pretrain` makes one; $AGENTZOO_ZOO sets another folder to look in, and "
             f"--set model.backbone=OWNER/{plain} a repo."
         )
-    return name, revision
+    return Where(name, revision)
 
 
 def _inside(name: str, folder: Path) -> Path:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentzoo.errors import ConfigError
+from agentzoo.store.files import in_home
 
 
 class Shipped(NamedTuple):
@@ -36,7 +37,7 @@ def gguf_path(name: str) -> Path | None:
     """
     if name in SHIPPED:
         return shipped_file(name)
-    return Path(name).expanduser() if name.lower().endswith(".gguf") else None
+    return in_home(name) if name.lower().endswith(".gguf") else None
 
 
 def shipped_file(name: str) -> Path:

@@ -109,8 +109,8 @@ def _built(compiler: str, folder: Path) -> Path:
         made = Path(work) / file.name
         _compile(compiler, made)
         content = made.read_bytes()
-        write_atomic(file, content)
-    write_atomic(hash_file, hashlib.sha256(content).hexdigest())
+        write_atomic(file, content, mode=0o644)  # whatever the umask: nobody else may write to it
+    write_atomic(hash_file, hashlib.sha256(content).hexdigest(), mode=0o644)
     return file
 
 
