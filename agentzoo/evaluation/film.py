@@ -269,6 +269,11 @@ def _shrunk(frame: NDArray[np.uint8], by: int) -> NDArray[np.uint8]:
     return np.asarray(squares.mean(axis=(1, 3)).round().astype(np.uint8))
 
 
+def _equal(a: Any, b: Any) -> bool:
+    """Whether two images with palettes show the same."""
+    return a.convert("RGB").tobytes() == b.convert("RGB").tobytes()  # two entries of a palette may be one color
+
+
 def save_gif(clip: Clip, path: Path, colors: int = 64, every: int = 1) -> None:
     """Write an endless GIF in real time, with one palette for all frames.
 
@@ -282,12 +287,15 @@ def save_gif(clip: Clip, path: Path, colors: int = 64, every: int = 1) -> None:
 
     every *= math.ceil(SHORTEST_DELAY * clip.fps / (100.0 * every))
     images = [Image.fromarray(frame) for frame in clip.frames[::every]]
-    shown = [round(100.0 * every * i / clip.fps) for i in range(len(images) + 1)]  # hundredths of a second
-    delays = [10 * min(end - start, LONGEST_DELAY) for start, end in itertools.pairwise(shown)]
     drawn_from = np.concatenate([np.asarray(image) for image in images[:: math.ceil(len(images) / PALETTE_FRAMES)]])
     # the default, median cut, uses all colors for the sky and leaves none for a hopper of a few hundred pixels
     palette = Image.fromarray(drawn_from).quantize(colors, method=Image.Quantize.MAXCOVERAGE, kmeans=2)
     small = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
+    # Pillow would add up the delays of equal neighbours, beyond what the format holds
+    changes = [0, *(i for i, (a, b) in enumerate(itertools.pairwise(small), 1) if not _equal(a, b))]
+    shown = [round(100.0 * every * i / clip.fps) for i in (*changes, len(small))]  # hundredths of a second
+    delays = [10 * min(end - start, LONGEST_DELAY) for start, end in itertools.pairwise(shown)]
+    small = [small[i] for i in changes]
     gif = io.BytesIO()
     small[0].save(gif, "GIF", save_all=True, append_images=small[1:], duration=delays, loop=0, optimize=True)
     write_atomic(path, gif.getvalue())

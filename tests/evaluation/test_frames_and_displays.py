@@ -57,6 +57,21 @@ def test_a_frame_of_a_gif_lasts_at_most_as_long_as_the_format_can_say(tmp_path: 
     assert Image.open(tmp_path / "a.gif").info["duration"] == 655_350
 
 
+def test_a_scene_that_stands_still_for_longer_than_a_frame_may_last(tmp_path: Path) -> None:
+    """Pillow alone adds up the delays of equal frames: 3 of 400 seconds, and it fails."""
+    from PIL import Image
+
+    shades = (0, 0, 0, 255, 255, 0)
+    save_gif(Clip([np.full((16, 16, 3), shade, np.uint8) for shade in shades], [], 1 / 400), tmp_path / "a.gif")
+    with Image.open(tmp_path / "a.gif") as gif:
+        assert gif.n_frames == 3  # type: ignore[attr-defined]
+        found = []
+        for i in range(3):
+            gif.seek(i)
+            found.append((int(np.asarray(gif.convert("L"))[0, 0]), gif.info["duration"]))
+    assert found == [(0, 655_350), (255, 655_350), (0, 400_000)]
+
+
 def test_a_display_is_one_that_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
