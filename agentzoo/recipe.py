@@ -23,7 +23,7 @@ from agentzoo.nn.base import ModelConfig
 from agentzoo.record import parsed_setting
 from agentzoo.registry import family_names, get_family, recipe_table
 from agentzoo.store.downloads import REPO_ID
-from agentzoo.types import Config, Digest, TargetReturn, explain
+from agentzoo.types import Config, Digest, Keys, TargetReturn, explain
 
 Count = Annotated[int, Field(ge=0, le=1_000_000_000)]
 Positive = Annotated[float, Field(gt=0.0, le=1e9)]
@@ -71,7 +71,7 @@ class DataConfig(Config):
     rtg_scale: Positive = 1000.0  # the network reads return-to-go divided by this
     best_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0  # keep the best episodes, up to this share of steps
     rewards: Literal["dense", "delayed"] = "dense"  # delayed: an episode's return arrives on its last step
-    obs_keys: tuple[str, ...] | None = None  # of a Dict observation, in this order; None: all, sorted
+    obs_keys: Keys | None = None  # of a Dict observation, in this order; None: all, sorted
     drawn: Literal["first", "last", "full"] = "first"  # how windows are drawn, see `data.windows.WindowSampler`
     # keep: a fine-tune keeps the mean and std of its base. none: observations are not normalized
     normalization: Literal["dataset", "keep", "none"] = "dataset"

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 from torch import Tensor
 
 from agentzoo.record import Config as Config
@@ -65,6 +65,16 @@ class ActionSpec(Config):
         return self
 
 
+def _each_once(keys: tuple[str, ...]) -> tuple[str, ...]:
+    twice = sorted({key for key in keys if keys.count(key) > 1})
+    if twice:
+        raise ValueError(f"{', '.join(map(repr, twice))} more than once; name each key once")
+    return keys
+
+
+Keys = Annotated[tuple[str, ...], AfterValidator(_each_once)]  # of a Dict observation
+
+
 class ObservationSpec(Config):
     """The observation as one flat vector (a Box, or the named Boxes of a Dict in this order), or as an image.
 
@@ -73,7 +83,7 @@ class ObservationSpec(Config):
     """
 
     size: Annotated[int, Field(ge=1, le=MAX_PIXELS)]
-    keys: tuple[str, ...] | None = None  # None: the space is a plain Box
+    keys: Keys | None = None  # None: the space is a plain Box
     shapes: tuple[tuple[int, ...], ...] = ()  # of the Box, or of each key's Box
     dtype: Literal["float32", "uint8"] = "float32"  # of the network's input
     channels: Literal["first", "last", "none"] | None = None  # None: no image

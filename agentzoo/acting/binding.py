@@ -128,6 +128,8 @@ class EnvironmentMethods:
             raise SpaceError(
                 f"{env!r} is not an environment; pass a gymnasium.Env, an SB3 VecEnv, a gymnasium VectorEnv or an id."
             )
+        if isinstance(env, type):
+            raise SpaceError(f"got the class {env.__name__}; pass an environment, {env.__name__}(...).")
         normalizer = observation_normalizer(env.unwrapped if scaled and hasattr(env, "env_is_wrapped") else env)
         if normalizer is not None:
             raise SpaceError(

@@ -54,9 +54,7 @@ def read_observation(observation: Any, spec: ObservationSpec, name: str) -> Obse
             raise ShapeError(f"{_called(key)} is an empty batch, shape {values.shape}; {name} needs an observation.")
         else:
             raise ShapeError(
-                f"{_called(key)} has shape {values.shape}; {name} expects {shape} or (N, "
-                f"{', '.join(map(str, shape))}). If this is the tuple from env.reset(), unpack it: "
-                "obs, info = env.reset()."
+                f"{_called(key)} has shape {values.shape}; {name} expects {shape} or (N, {', '.join(map(str, shape))})."
             )
         singles[key] = (single, len(values))
         arrays[key] = values

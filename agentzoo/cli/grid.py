@@ -16,7 +16,7 @@ from rich.table import Table
 from agentzoo.cli.console import errors_console, listing, plain, print_listing, print_study
 from agentzoo.cli.grid_status import only_shows, status
 from agentzoo.cli.grid_table import live_table
-from agentzoo.cli.options import TargetOption, TrustOption, TrustOptionsOption, ZooOption, is_given
+from agentzoo.cli.options import TargetOption, TrustOption, TrustOptionsOption, ZooOption, folder_path, is_given
 from agentzoo.cli.train import EnvOption, GraphOption, GroupOption, ProjectOption, TagsOption, TrackOption
 from agentzoo.errors import ConfigError
 from agentzoo.text import counted, duration
@@ -46,7 +46,10 @@ AddressOption = Annotated[str | None, typer.Option("--address", help="Ray cluste
 EngineOption = Annotated[
     str | None, typer.Option("--engine", help="Either local, the default, or ray: start Ray on this machine.")
 ]
-OutOption = Annotated[Path, typer.Option("--out", help="Folder that holds the folders of all runs.")]
+OutOption = Annotated[
+    Path,
+    typer.Option("--out", parser=folder_path, metavar="<path>", help="Folder that holds the folders of all runs."),
+]
 SyncOption = Annotated[
     bool | None,
     typer.Option("--sync/--shared", help="With Ray: send folders to the driver, or share --out. Default: detected."),

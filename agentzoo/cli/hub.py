@@ -24,6 +24,7 @@ from agentzoo.cli.options import (
 )
 from agentzoo.cli.staging import remeasure, seeds, stage
 from agentzoo.errors import ConfigError
+from agentzoo.store.files import require_writable
 from agentzoo.store.named import require_finished, require_folder, require_remote, warn_of_no_zoo
 from agentzoo.text import amount, counted
 
@@ -298,6 +299,7 @@ def export(
         raise ConfigError(f"no format {format_!r}; the only format is onnx.")
     if output.suffix != ".onnx":
         raise ConfigError(f"the file must end in .onnx, got {output}.")
+    require_writable(output)
     with errors_console.status("exporting"):
         loaded = Agent.from_pretrained(
             agent, revision=revision, token=token, device="cpu", trust_env_module=trust_env_module

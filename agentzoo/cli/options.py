@@ -33,6 +33,13 @@ def is_given(context: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
+def folder_path(text: str) -> Path:
+    """The path of a folder to write. An empty one, as from an unset variable, would be the current folder."""
+    if not text:
+        raise typer.BadParameter("the path is empty; name a folder.")
+    return Path(text)
+
+
 def known_agent(agent: str) -> str:
     """The name of an agent. A typo is reported here, while the command line is read, before any heavy import."""
     from agentzoo.store.locate import require_known

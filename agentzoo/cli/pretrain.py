@@ -13,14 +13,17 @@ from rich.table import Table
 
 from agentzoo.cli.console import bar_columns, errors_console, plain, print_json, print_listing
 from agentzoo.cli.groups import CommandGroup
-from agentzoo.cli.options import MAX_THREADS, JsonOption
+from agentzoo.cli.options import MAX_THREADS, JsonOption, folder_path
 from agentzoo.errors import UnknownNameError, did_you_mean
 
 app = typer.Typer(
     cls=CommandGroup, no_args_is_help=True, help="Pre-train backbones of language agents.", rich_markup_mode=None
 )
 
-OutOption = Annotated[Path | None, typer.Option("--out", help="Folder of the run. Default: runs/<name>.")]
+OutOption = Annotated[
+    Path | None,
+    typer.Option("--out", parser=folder_path, metavar="<path>", help="Folder of the run. Default: runs/<name>."),
+]
 HubOption = Annotated[Path | None, typer.Option("--to", help="The Hub folder to write. Default: <run>/hub.")]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", help="Change one setting: field=value, e.g. steps=2000; may be repeated.")

@@ -14,6 +14,7 @@ from agentzoo.cli.options import (
     TargetOption,
     TrustOption,
     TrustOptionsOption,
+    folder_path,
     known_agent,
     possible_dataset,
 )
@@ -27,7 +28,12 @@ if TYPE_CHECKING:
     from agentzoo.recipe import Recipe
 
 EnvOption = Annotated[str | None, typer.Option("--env", help="Gymnasium id, if the dataset does not name it.")]
-OutOption = Annotated[Path | None, typer.Option("--out", help="Folder of the run. Default: runs/<agent>-s<seed>.")]
+OutOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", parser=folder_path, metavar="<path>", help="Folder of the run. Default: runs/<agent>-s<seed>."
+    ),
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", help="Change one field: section.field=value, e.g. train.steps=2000; may be repeated."),

@@ -175,7 +175,7 @@ class Episodes:
         count = len(self.lengths)
         if count < 2:
             raise DataError(
-                f"dataset {self.dataset!r} has one episode; none can be held out. Use --set data.held_out=0."
+                f"of dataset {self.dataset!r} one episode is used; none can be held out. Use --set data.held_out=0."
             )
         held = min(max(round(share * count), 1), count - 1)
         order = np.random.default_rng(0).permutation(count)  # not the run's seed: all runs hold out the same episodes

@@ -144,7 +144,7 @@ def read_episodes(dataset: Any) -> Iterator[Any]:
     """The episodes of a `minari.MinariDataset`, with rewards and flags of equal length.
 
     Raises:
-        DataError: the file is broken.
+        DataError: the file is broken, or an episode goes on after its end.
     """
     episodes = iter(dataset.iterate_episodes())
     while True:
@@ -153,13 +153,23 @@ def read_episodes(dataset: Any) -> Iterator[Any]:
                 episode = next(episodes)
             except StopIteration:
                 return
-            shapes = {np.shape(part) for part in (episode.rewards, episode.terminations, episode.truncations)}
-            kinds = {np.asarray(part).dtype.kind for part in (episode.rewards, episode.terminations)}
-            if len(shapes) != 1 or len(shapes.pop()) != 1 or not kinds <= set(NUMBERS):
-                raise ValueError(
-                    f"rewards, terminations and truncations of episode {episode.id} are not one number per step"
-                )
+            _check_steps(f"dataset {dataset.id!r}, episode {episode.id}", episode)
         yield episode
+
+
+def _check_steps(whose: str, episode: Any) -> None:
+    parts = {name: np.asarray(getattr(episode, name)) for name in ("rewards", "terminations", "truncations")}
+    misfit = any(values.ndim != 1 or values.dtype.kind not in NUMBERS for values in parts.values())
+    if misfit or len({values.shape for values in parts.values()}) > 1:
+        held = ", ".join(f"{name} {values.shape} {values.dtype}" for name, values in parts.items())
+        raise DataError(f"{whose} needs arrays (L,), one number per step; it holds {held}.")
+    ended = np.flatnonzero((parts["terminations"] != 0) | (parts["truncations"] != 0))
+    length = len(parts["rewards"])
+    if len(ended) and ended[0] + 1 < length:
+        raise DataError(
+            f"{whose} terminates or is truncated at step {ended[0] + 1} of {length}, so it holds several episodes. "
+            "Store each of them as its own."
+        )
 
 
 def _observations_of(episode: Any, spec: ObservationSpec, length: int) -> NDArray[Any]:
@@ -206,7 +216,7 @@ def read_built(dataset_id: str, seed: int, steps: int) -> Iterator[Rollout] | No
 
     A build ends with the first episode that reaches `steps`, so its size shows the `steps` it was built with.
     """
-    if not (datasets_root() / dataset_id / "data").is_dir():
+    if not is_local(dataset_id):
         return None
     dataset = open_dataset(dataset_id, download=False)
     last = len(dataset[int(dataset.total_episodes) - 1].rewards)

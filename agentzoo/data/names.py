@@ -53,7 +53,7 @@ def datasets_root() -> Path:
 
 def is_local(dataset: str) -> bool:
     """Whether this machine has a folder of this dataset."""
-    return ".." not in dataset.split("/") and (datasets_root() / dataset / "data").is_dir()
+    return is_dataset_id(dataset) and (datasets_root() / dataset / "data").is_dir()
 
 
 def local_ids(root: Path | None = None) -> Iterator[str]:
@@ -111,6 +111,9 @@ def absent(dataset: str) -> str:
             f"`agentzoo data import behaviour/{game}/replay --id {dataset} --env {env}`."
         )
     else:
+        inside = Path(os.path.relpath(datasets_root() / dataset, datasets_root())).as_posix()  # of a path
+        if inside != dataset and is_local(inside):
+            return f"{dataset!r} is not a dataset's id. Did you mean {inside!r}?"
         elsewhere = " `agentzoo data list` shows what is there; MINARI_DATASETS_PATH names another folder."
         hint = did_you_mean(dataset, [*local_ids(), *RECIPES]) or elsewhere
     return f"no dataset {dataset!r} in {datasets_root()}.{hint}"

@@ -56,9 +56,8 @@ def observation_spec(space: gym.Space[Any], keys: tuple[str, ...] | None = None)
         if not isinstance(part, gym.spaces.Box):
             boxes = [key for key, one in space.spaces.items() if isinstance(one, gym.spaces.Box) and key != REWARD_KEY]
             choose = f" Choose others with data.obs_keys={json.dumps(sorted(boxes))}." if boxes else _flattened(space)
-            raise SpaceError(
-                f"observation key {name!r} must be a Box, but is {part}; keys: {sorted(space.spaces)}.{choose}"
-            )
+            wrong = f"observation key {name!r} must be a Box, but is {part}" if part else f"no observation key {name!r}"
+            raise SpaceError(f"{wrong}; keys: {sorted(space.spaces)}.{choose}")
         shapes.append(tuple(int(n) for n in part.shape))
     if not names:
         raise SpaceError(f"the Dict observation {space} has no key to observe.")

@@ -271,7 +271,7 @@ def _shrunk(frame: NDArray[np.uint8], by: int) -> NDArray[np.uint8]:
 
 def _equal(a: Any, b: Any) -> bool:
     """Whether two images with palettes show the same."""
-    return a.convert("RGB").tobytes() == b.convert("RGB").tobytes()  # two entries of a palette may be one color
+    return bool(a.convert("RGB").tobytes() == b.convert("RGB").tobytes())  # two entries of a palette may be one color
 
 
 def save_gif(clip: Clip, path: Path, colors: int = 64, every: int = 1) -> None:

@@ -93,7 +93,7 @@ def write_atomic(path: Path, content: bytes | str, mode: int | None = None) -> N
             temporary.chmod(mode)
         temporary.replace(path)
     except OSError as error:
-        raise StorageError(f"{path} was not written: {error}. Its previous content is unchanged.") from error
+        raise StorageError(f"{path} was not written: {error}.{_kept(path)}") from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
@@ -133,7 +133,12 @@ def not_written(target: Path) -> Iterator[None]:
             error = error.__cause__ if isinstance(error.__cause__, OSError) else error
         # shutil.copytree lists (source, copy, reason) of every file
         reason = error.args[0][0][2] if isinstance(error, shutil.Error) and error.args[0] else error
-        raise StorageError(f"{target} was not written: {reason}. Its previous content is unchanged.") from error
+        raise StorageError(f"{target} was not written: {reason}.{_kept(target)}") from error
+
+
+def _kept(path: Path) -> str:
+    """A sentence for an error that left what was at `path`."""
+    return " Its previous content is unchanged." if os.path.lexists(path) else ""
 
 
 def with_advice(error: OSError, variable: str) -> str:

@@ -61,7 +61,11 @@ def set_normalization(model: SequenceModel, episodes: Episodes) -> None:
 
 
 def prepare_data(recipe: Recipe, episodes: Episodes) -> tuple[Episodes, Episodes | None]:
-    """(training, held-out) episodes: the recipe's best share of them, with rewards dense or delayed."""
+    """(training, held-out) episodes: the recipe's best share of them, with rewards dense or delayed.
+
+    Raises:
+        DataError: an episode is to be held out, and there is only one.
+    """
     chosen = episodes.best(recipe.data.best_fraction)
     chosen = chosen.delayed() if recipe.data.rewards == "delayed" else chosen
     return chosen.held_out(recipe.data.held_out) if recipe.data.held_out else (chosen, None)

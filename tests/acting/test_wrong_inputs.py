@@ -45,6 +45,15 @@ def test_a_tensor_is_read_and_one_with_grad_is_refused() -> None:
         agent.predict(torch.zeros(3, requires_grad=True))
 
 
+def test_a_class_is_no_environment() -> None:
+    class Missing(CountingEnv):
+        observation_space = gym.spaces.Box(-np.inf, np.inf, (3,))
+        action_space = gym.spaces.Box(-2, 2, (2,))
+
+    with pytest.raises(SpaceError, match=r"got the class Missing; pass an environment, Missing\(\.\.\.\)\."):
+        make_agent().set_env(Missing)
+
+
 @pytest.mark.parametrize("wrong", [3, [1], {"a": 1}, object])
 def test_what_is_no_environment_is_named(wrong: Any) -> None:
     agent = make_agent()

@@ -87,10 +87,19 @@ def test_a_film_or_plot_that_cannot_be_written_is_reported_before_the_agent_is_l
     for command in (
         ["record", folder, str(tmp_path / "file" / "x.mp4")],
         ["research", "sweep", folder, "--up-to", "9", "--plot", str(tmp_path / "file" / "x.png")],
+        ["hub", "export", folder, str(tmp_path / "file" / "x.onnx")],
     ):
         found = CliRunner().invoke(app, command)
         assert isinstance(found.exception, StorageError), found.output
         assert "cannot be written" in str(found.exception)
+
+
+@pytest.mark.parametrize("command", ["train dt-pointmaze-medium", "grid", "research pretrain lm"])
+def test_an_empty_path_is_not_the_current_folder(command: str) -> None:
+    """`--out "$FOLDER"` of a variable that is not set."""
+    found = CliRunner().invoke(app, [*command.split(), "--out", ""])
+    assert found.exit_code == 2
+    assert "the path is empty; name a folder" in found.output
 
 
 def test_a_folder_of_results_is_not_made_before_there_are_results(tmp_path: Path) -> None:

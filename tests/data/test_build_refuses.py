@@ -22,7 +22,7 @@ from stable_baselines3 import SAC
 
 from agentzoo.data.fetching import minari_root
 from agentzoo.data.making.build import build
-from agentzoo.data.making.collect import Rollout, collect
+from agentzoo.data.making.collect import Rollout, collect, only_last
 from agentzoo.data.making.dataset_recipe import BuildOptions
 from agentzoo.data.making.policies import load_policy
 from agentzoo.data.making.provide import provide
@@ -134,8 +134,20 @@ def test_two_rewards_a_step_are_refused(root: Path) -> None:
         del file["episode_0/rewards"]
         file["episode_0/rewards"] = np.ones((1, 2))
     for read in (read_returns, load_episodes):
-        with pytest.raises(DataError, match=r"not one number per step"):
+        with pytest.raises(DataError, match=r"one number per step"):
             read(HOPPER)
+
+
+@pytest.mark.parametrize("flag", ["terminations", "truncations"])
+def test_an_episode_that_goes_on_after_its_end_is_refused(flag: str, root: Path) -> None:
+    """Two episodes stored as one would have returns-to-go over both."""
+    flags = np.array([False, True, False])
+    two = Rollout(
+        0, np.zeros((4, 11)), np.zeros((3, 3), np.float32), np.ones(3), only_last(3, True), only_last(3, False)
+    )
+    write_dataset(HOPPER, [replace(two, **{flag: flags})], env=gym.make("Hopper-v5"))
+    with pytest.raises(DataError, match=r"episode 0 terminates or is truncated at step 2 of 3, so it holds several"):
+        load_episodes(HOPPER)
 
 
 def test_no_episode_is_no_dataset(root: Path) -> None:

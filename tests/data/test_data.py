@@ -21,7 +21,8 @@ from agentzoo.data.minari import load_episodes, write_dataset
 from agentzoo.data.normalize import observation_statistics
 from agentzoo.data.spaces import action_spec, observation_spec
 from agentzoo.data.windows import WindowSampler
-from agentzoo.errors import DataError, SpaceError
+from agentzoo.errors import ConfigError, DataError, SpaceError
+from agentzoo.recipe import load_recipe
 from data.cases import episodes_of
 
 
@@ -157,6 +158,18 @@ def test_numbers_beyond_float32_are_refused_as_such(tmp_path: Path, monkeypatch:
 def test_keys_of_no_dict_name_the_setting_that_drops_them() -> None:
     with pytest.raises(SpaceError, match=r"need a Dict observation; .*\. Set data\.obs_keys=null\."):
         observation_spec(gym.spaces.Box(-1.0, 1.0, (3,)), ("position",))
+
+
+def test_a_key_that_is_missing_or_named_twice_is_refused() -> None:
+    space = gym.spaces.Dict({"a": gym.spaces.Box(-1.0, 1.0, (3,)), "n": gym.spaces.Discrete(2)})
+    with pytest.raises(SpaceError, match=r"^no observation key 'q'; keys: \['a', 'n'\]\. Choose others .*=\[\"a\"\]"):
+        observation_spec(space, ("q",))
+    with pytest.raises(SpaceError, match=r"observation key 'n' must be a Box, but is Discrete\(2\)"):
+        observation_spec(space, ("n",))
+    with pytest.raises(SpaceError, match=r"keys: 'a' more than once; name each key once"):
+        observation_spec(space, ("a", "a"))
+    with pytest.raises(ConfigError, match=r"data\.obs_keys: 'a' more than once; name each key once"):
+        load_recipe("dt-pointmaze-medium").override(['data.obs_keys=["a","b","a"]'])
 
 
 def test_observation_statistics() -> None:

@@ -40,6 +40,11 @@ def test_a_name_is_possible_where_it_is_here_or_a_remote_may_have_it(
     with pytest.raises(UnknownNameError, match="`agentzoo data behaviour agentzoo/Pong-v5 --threshold R`, and import"):
         require_possible("zoo/pong/replay-v0")
     assert [f"{game.lower()}/replay" for game in envs.GAMES] == list(GAMES)
+    for name in ("zoo/hopper/medium-v0/", "./zoo/hopper/medium-v0", "zoo//hopper/medium-v0"):
+        with pytest.raises(UnknownNameError, match=r"is not a dataset's id\. Did you mean 'zoo/hopper/medium-v0'"):
+            require_possible(name)
+    with pytest.raises(UnknownNameError, match=r"is not a dataset's id\. Did you mean 'zoo/hopper/medium-v0'"):
+        require_possible(str(tmp_path / "zoo" / "hopper" / "medium-v0"))
     for name in ("hopper/medum", "zoo/mine-v0", "../zoo/hopper/medium-v0"):
         with pytest.raises(UnknownNameError, match="no dataset"):
             require_possible(name)

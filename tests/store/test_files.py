@@ -41,6 +41,8 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkey
     with pytest.raises(StorageError, match=r"was not written: .*No space left.*unchanged"):
         write_atomic(path, "new")
     assert path.read_text() == "old"
+    with pytest.raises(StorageError, match=r"other was not written: .*No space left on device\.$"):
+        write_atomic(tmp_path / "other", "new")
     assert os.listdir(tmp_path) == ["file"]  # noqa: PTH208
 
 

@@ -208,6 +208,8 @@ def test_held_out_episodes_are_not_trained_on() -> None:
     trained, held = data.held_out(0.05)
     assert (len(trained.lengths), len(held.lengths)) == (38, 2)
     assert len(trained) + len(held) == len(data)
+    with pytest.raises(DataError, match=r"one episode is used; none can be held out\. Use --set data\.held_out=0"):
+        data.best(0.01).held_out(0.05)
     again = data.held_out(0.05)[1]
     assert np.array_equal(held.observations, again.observations)
 
