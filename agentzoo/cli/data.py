@@ -87,7 +87,10 @@ def show(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a dataset's episodes, steps and returns, computed from the data."""
+    """Show a dataset's episodes, steps and returns, computed from the data.
+
+    A public one that is not on this machine is fetched.
+    """
     require_possible(dataset)  # a typo is answered before the heavy imports
     from agentzoo.data import summary as summaries
     from agentzoo.data.remote import dataset_of
@@ -214,7 +217,7 @@ def behaviour(
         int, typer.Option("--episodes", min=1, max=MAX_EPISODES, help="Episodes of each evaluation.")
     ] = 10,
     learning_starts: Annotated[
-        int, typer.Option("--learning-starts", min=0, help="Steps of random actions before learning starts.")
+        int, typer.Option("--learning-starts", min=0, help="Steps of random actions before SAC learns.")
     ] = 10_000,
     batch_size: Annotated[
         int, typer.Option("--batch-size", min=1, help="SAC's minibatch; half of it trains faster, with more noise.")

@@ -58,6 +58,11 @@ def observation_spec(space: gym.Space[Any], keys: tuple[str, ...] | None = None)
             choose = f" Choose others with data.obs_keys={json.dumps(sorted(boxes))}." if boxes else _flattened(space)
             wrong = f"observation key {name!r} must be a Box, but is {part}" if part else f"no observation key {name!r}"
             raise SpaceError(f"{wrong}; keys: {sorted(space.spaces)}.{choose}")
+        if 0 in part.shape:
+            rest = json.dumps([key for key in names if key != name])
+            raise SpaceError(
+                f"observation key {name!r} has shape {part.shape}, without a number. Use data.obs_keys={rest}."
+            )
         shapes.append(tuple(int(n) for n in part.shape))
     if not names:
         raise SpaceError(f"the Dict observation {space} has no key to observe.")

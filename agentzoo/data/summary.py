@@ -17,6 +17,7 @@ from agentzoo.data.references import Reference, normalized_score, reference_in, 
 from agentzoo.data.returns import read_returns
 from agentzoo.errors import AgentzooError, DataError
 from agentzoo.plots import new_figure, save_figure
+from agentzoo.types import FloatArray
 
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 BINS = 20
@@ -145,13 +146,13 @@ def how_made(metadata: dict[str, Any]) -> str:
 
 
 def summarize(dataset_id: str) -> DatasetSummary:
-    """Read every episode of a local dataset.
+    """Read every episode of a dataset; a public one that is not here is fetched from Minari's server.
 
     Raises:
-        UnknownNameError: no such dataset here. DataError: it cannot be read or holds no step.
+        UnknownNameError: no such dataset. DataError: it cannot be read or holds no step.
     """
     with readable(f"dataset {dataset_id!r}", "a Minari dataset"):
-        metadata = dict(open_dataset(dataset_id, download=False).storage.metadata)
+        metadata = dict(open_dataset(dataset_id).storage.metadata)
         lengths, returns, terminated = _episodes(dataset_id)
         env_id = _env_id(metadata)
         reference = _reference(metadata, env_id)
@@ -186,11 +187,16 @@ def _reference(metadata: dict[str, Any], env_id: str | None) -> Reference | None
     return reference_of(env_id or "", options) if stored is None else Reference(*stored)
 
 
+def are_equal(values: FloatArray) -> bool:
+    """Whether all values are equal up to rounding."""
+    return bool(np.ptp(values) <= ROUNDING * np.abs(values).max())
+
+
 def bin_edges(values: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
     """(bins+1,) edges of equal bins, or (2,) of one bin around values that are equal up to rounding."""
     low, high = float(values.min()), float(values.max())
     size = max(abs(low), abs(high))
-    if high - low <= ROUNDING * size:
+    if are_equal(values):
         return np.array([low - max(0.5, ROUNDING * size), high + max(0.5, ROUNDING * size)])
     return np.linspace(low, high, bins + 1)
 

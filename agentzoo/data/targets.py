@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
+from agentzoo.env_ids import without_module
 from agentzoo.errors import ConfigError
 from agentzoo.types import MAX_TARGET, RENDERING, FloatArray
 
@@ -55,7 +56,7 @@ def _chosen(wanted: str, returns: FloatArray, env_id: str, options: Iterable[str
     if wanted == "max":
         return Target(best, "max")
     if wanted == "d4rl":
-        constant = None if set(options) - RENDERING else CONSTANTS.get(env_id.rsplit("-v", 1)[0])
+        constant = None if set(options) - RENDERING else CONSTANTS.get(without_module(env_id).rsplit("-v", 1)[0])
         return Target(best, "max") if constant is None or best < constant else Target(constant, "d4rl")
     try:
         return Target(float(wanted), "number")

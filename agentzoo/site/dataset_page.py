@@ -13,6 +13,7 @@ from agentzoo.data.making.catalogue import recipe_of
 from agentzoo.data.names import is_local
 from agentzoo.data.references import Reference, normalized_score
 from agentzoo.data.returns import read_returns
+from agentzoo.data.summary import are_equal
 from agentzoo.errors import AgentzooError
 from agentzoo.evaluation.method_comparison import task_of
 from agentzoo.evaluation.results import DatasetFacts
@@ -87,7 +88,7 @@ def _shown(
     env = next((entry.env for entry in entries if entry.env), "")
     recipe = recipe_of(dataset)
     returns, lengths, absent = _returns(dataset)
-    if returns is not None and np.ptp(returns) == 0.0:
+    if returns is not None and are_equal(returns):
         absent = f"Every episode returns {amount(float(returns[0]), ',')}."
     rows = _facts(facts, returns, lengths)
     reference = next((entry.head.reference for entry in entries if entry.head and entry.head.reference), None)

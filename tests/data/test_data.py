@@ -166,6 +166,9 @@ def test_a_key_that_is_missing_or_named_twice_is_refused() -> None:
         observation_spec(space, ("q",))
     with pytest.raises(SpaceError, match=r"observation key 'n' must be a Box, but is Discrete\(2\)"):
         observation_spec(space, ("n",))
+    empty = gym.spaces.Dict({"a": gym.spaces.Box(-1.0, 1.0, (3,)), "e": gym.spaces.Box(-1.0, 1.0, (0,))})
+    with pytest.raises(SpaceError, match=r"'e' has shape \(0,\), without a number\. Use data\.obs_keys=\[\"a\"\]"):
+        observation_spec(empty)
     with pytest.raises(SpaceError, match=r"keys: 'a' more than once; name each key once"):
         observation_spec(space, ("a", "a"))
     with pytest.raises(ConfigError, match=r"data\.obs_keys: 'a' more than once; name each key once"):

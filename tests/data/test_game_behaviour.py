@@ -132,6 +132,12 @@ def test_a_run_in_which_no_episode_ends_raises_a_config_error(tmp_path: Path, mo
         train_behaviour("tests/Drawn-v0", tmp_path, replace(FEW, max_steps=1024))
 
 
+@pytest.mark.parametrize("field", ["learning_starts", "batch_size"])
+def test_settings_of_sac_are_not_ignored(field: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"{field} is a setting of SAC, and images are learned by PPO"):
+        train_behaviour("tests/Drawn-v0", tmp_path, replace(FEW, **{field: 7}))
+
+
 def test_spaces_that_ppo_on_images_cannot_have_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
         SpaceError, match=r"observations \(C, H, W\) of uint8 and Discrete actions; those of tests/Count"

@@ -28,6 +28,8 @@ def test_each_rule_gives_its_number(wanted: str, env: str, target: Target) -> No
 
 def test_the_constant_counts_where_the_data_reaches_it() -> None:
     assert choose_target("d4rl", np.array([10.0, 3600.0]), "Hopper-v5", ()) == Target(3600.0, "d4rl")
+    module = "gymnasium.envs.mujoco:Hopper-v5"
+    assert choose_target("d4rl", np.array([10.0, 3600.0]), module, ()) == Target(3600.0, "d4rl")
     assert choose_target("d4rl", np.array([10.0, 3599.0]), "Hopper-v5", ()) == Target(3599.0, "max")
 
 

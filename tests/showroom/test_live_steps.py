@@ -16,7 +16,7 @@ from agentzoo.envs import DOORKEY, DOORKEY_STEPS
 from agentzoo.envs.making import make_env
 from agentzoo.errors import ConfigError, HubError
 from agentzoo.site.live import npm, page
-from agentzoo.site.live.scenes import scene_of
+from agentzoo.site.live.scenes import misread, scene_of
 from showroom.cases import flat, placed
 
 SCENES = (
@@ -124,6 +124,18 @@ def test_what_is_still_asked_for_is_what_the_network_reads(
 )
 def test_what_the_page_does_not_simulate_has_no_scene(env_id: str, options: dict[str, Any]) -> None:
     assert scene_of(env_id, options) is None
+
+
+def test_an_agent_that_reads_a_maze_in_another_way_than_the_page_is_not_shown() -> None:
+    """The page gives position, velocity and goal; the network would take them for what it reads."""
+    scene = scene_of("PointMaze_UMaze-v3", {"continuing_task": False})
+    assert scene is not None
+    assert misread(scene, ("observation", "desired_goal")) is None
+    assert misread({"kind": "runner"}, None) is None
+    for keys in (("desired_goal", "observation"), ("observation",), ("achieved_goal", "desired_goal", "observation")):
+        said = misread(scene, keys)
+        assert said is not None
+        assert str(list(keys)) in said
 
 
 @pytest.mark.parametrize("options", [{"xml_file": "/tmp/mine.xml"}, {"nope": 1}])

@@ -7,6 +7,7 @@ import re
 from itertools import islice
 from pathlib import Path
 
+import h5py
 import pytest
 from hub.conftest import edit
 from typer.testing import CliRunner
@@ -148,6 +149,21 @@ def test_the_best_episodes_of_a_dataset_include_the_one_they_begin_with(
     returns = sorted(read_returns("zoo/doorkey/train-50-v0")[0])
     assert len(returns) == 50  # of 10 steps each
     assert f"<dd>5 episodes of {returns[-5]:.2f} or more</dd>" in datasets_page(read_zoo(tmp_path / "zoo"))
+
+
+def test_returns_that_are_equal_up_to_rounding_have_no_histogram(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """numpy finds no bins between .1 + .2 and .3."""
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "data"))
+    assert CliRunner().invoke(app, ["data", "build", "doorkey/train-50"]).exit_code == 0
+    copy_agent("unimask-doorkey", tmp_path / "zoo" / "unimask-doorkey")
+    (tmp_path / "data/zoo/doorkey/train-50-v0").rename(tmp_path / "data/zoo/doorkey/train-500-v0")
+    with h5py.File(tmp_path / "data/zoo/doorkey/train-500-v0/data/main_data.hdf5", "a") as file:
+        for number, episode in enumerate(file.values()):
+            episode["rewards"][:] = 0.0
+            episode["rewards"][0] = 0.3 if number % 2 else 0.1 + 0.2
+    assert "Every episode returns 0.30." in datasets_page(read_zoo(tmp_path / "zoo"))
 
 
 def test_the_site_of_one_agent_counts_it_in_the_singular(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

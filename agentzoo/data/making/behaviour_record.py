@@ -23,8 +23,7 @@ class BehaviourOptions:
 
     threshold: training stops at this mean undiscounted return of sampled actions. max_steps: env steps after which it
     stops in any case. evaluate_every: env steps between evaluations and checkpoints. learning_starts: SAC's uniformly
-    random actions before the first update; PPO has none. batch_size: transitions in each of SAC's updates; PPO has a
-    constant.
+    random actions before the first update. batch_size: transitions in each of SAC's updates. PPO has neither.
     """
 
     threshold: float
@@ -43,6 +42,14 @@ class BehaviourOptions:
             raise ConfigError(
                 f"learning_starts and seed must be at least 0, got {self.learning_starts} and {self.seed}."
             )
+
+
+def require_unset(options: BehaviourOptions) -> None:
+    """Raise ConfigError for a setting of SAC, which has no effect on PPO."""
+    plain = BehaviourOptions(options.threshold)
+    for name in ("learning_starts", "batch_size"):
+        if getattr(options, name) != getattr(plain, name):
+            raise ConfigError(f"{name} is a setting of SAC, and images are learned by PPO. Leave it out.")
 
 
 class Score(NamedTuple):

@@ -19,7 +19,7 @@ from agentzoo.errors import AgentzooError, ConfigError, printable
 from agentzoo.site.entries import Entry, Zoo
 from agentzoo.site.live.networks import write_network
 from agentzoo.site.live.npm import packages, unpack
-from agentzoo.site.live.scenes import Scene, scene_of
+from agentzoo.site.live.scenes import Scene, misread, scene_of
 from agentzoo.site.media import POSTER
 from agentzoo.site.numbers import unit_of
 from agentzoo.site.render import Parts, page, static
@@ -74,7 +74,7 @@ def live_page(playable: Sequence[Playable], problems: Sequence[str], parts: Part
 
 def _agents(zoo: Zoo, place: Path, on_progress: Callable[[str], None]) -> tuple[list[Playable], list[str]]:
     """Scenes and networks of all agents whose environment the page simulates; the best of each environment first."""
-    scenes: dict[str, str | None] = {}
+    scenes: dict[str, tuple[str, Scene] | None] = {}
     found, problems = [], []
     for entry in sorted(zoo.entries, key=by_merit):
         options = dict(entry.recipe.eval.env_options)
@@ -82,9 +82,12 @@ def _agents(zoo: Zoo, place: Path, on_progress: Callable[[str], None]) -> tuple[
             key = json.dumps([entry.env, options])
             if key not in scenes:
                 scene = scene_of(entry.env, options)
-                scenes[key] = None if scene is None else _write_scene(scene, place, len(scenes))
-            name = scenes[key]
-            if name is None:
+                scenes[key] = None if scene is None else (_write_scene(scene, place, len(scenes)), scene)
+            if (known := scenes[key]) is None:
+                continue
+            name, scene = known
+            if (problem := misread(scene, entry.config.io.observation.keys)) is not None:
+                problems.append(f"{printable(entry.agent_id)}: {problem}")
                 continue
             on_progress(f"the network of {entry.agent_id}")
             network = f"{entry.slug}.onnx"

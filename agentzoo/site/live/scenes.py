@@ -17,6 +17,14 @@ Scene = dict[str, Any]
 REACHED = 0.45  # metres from the goal, a constant of gymnasium_robotics
 FASTEST = 5.0  # m/s, likewise
 LARGE = 1e9
+MAZE_KEYS = ("observation", "desired_goal")  # what `environments.js` gives the network in a maze, in this order
+
+
+def misread(scene: Scene, keys: tuple[str, ...] | None) -> str | None:
+    """Why the page cannot show an agent that reads these keys of the observation, if it cannot."""
+    if scene["kind"] != "maze" or keys == MAZE_KEYS:
+        return None
+    return f"it reads {keys and list(keys)}; in a maze this page gives {list(MAZE_KEYS)}."
 
 
 def scene_of(env_id: str, options: Mapping[str, Any]) -> Scene | None:
