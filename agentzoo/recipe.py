@@ -113,7 +113,7 @@ class EvalConfig(Config):
     history: History = None
     sampled: bool = False  # Discrete actions are sampled, as papers on Atari do; else the most likely ones are taken
     reference: tuple[float, float] | None = None  # returns that score 0 and 100, for an `env` without agreed references
-    episodes: Annotated[int, Field(ge=1, le=1_000_000)] = 100  # in the final evaluation
+    episodes: Annotated[int, Field(ge=1, le=100_000)] = 100  # in the final evaluation
     every: Count = 5_000  # training steps between short evaluations; 0: none
     every_episodes: Annotated[int, Field(ge=1, le=10_000)] = 10
 
@@ -215,8 +215,8 @@ class Recipe(Config):
         return self.replace(eval=self.eval.model_copy(update={"history": history}))
 
     def unseeded(self) -> Recipe:
-        """A copy with seed 0 and no record of a run: the recipes of one training with different seeds become equal, on
-        whatever machines they ran.
+        """A copy with seed 0 and no record of a run: the recipes of one training with different seeds become equal, if
+        their machines chose the same precision.
         """
         return self.replace(train=self.train.model_copy(update={"seed": 0}), ran=())
 

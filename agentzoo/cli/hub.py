@@ -178,6 +178,7 @@ def card(
     from agentzoo.hub.card import write_card
     from agentzoo.hub.licenses import require_license
     from agentzoo.hub.studies import show_studies
+    from agentzoo.store.exclusive import only_writer
     from agentzoo.store.files import CARD
 
     if keep and not studies:
@@ -186,7 +187,8 @@ def card(
         require_license(license_id)  # before the studies change
     if studies:
         show_studies(folder, studies, keep)
-    write_card(folder, license_id, zoo=folder.resolve().parent)
+    with only_writer(folder):
+        write_card(folder, license_id, zoo=folder.resolve().parent)
     console.print(f"wrote {plain(folder / CARD)}")
 
 

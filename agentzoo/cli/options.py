@@ -13,7 +13,7 @@ from agentzoo.store.locate import ZOO_VARIABLE
 if TYPE_CHECKING:
     from agentzoo.agent import Agent
 
-MAX_EPISODES = 1_000_000  # as in a recipe
+MAX_EPISODES = 100_000  # as in a recipe; a record of more is too large to be read
 MAX_THREADS = 1_024
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,7 +16,7 @@ from agentzoo.hub.finished_runs import headline, load_finished, measured, measur
 from agentzoo.recipe import Recipe, differences, load_recipe
 from agentzoo.record import read_record
 from agentzoo.registry import is_clone, recipe_table
-from agentzoo.store.exclusive import exclusive, lock_beside
+from agentzoo.store.exclusive import exclusive, lock_beside, only_writer
 from agentzoo.store.files import RECIPE, RESULTS, write_atomic
 from agentzoo.store.locate import ZOO_VARIABLE, staged_in
 from agentzoo.training import log
@@ -61,24 +61,33 @@ def add_runs(
     made = [(run, *_making(run, trust_env_module)) for run in runs]
     _require_distinct(made)
     path, found, datasets = zoo / BASELINES, [], set()
-    for run, recipe, making in made:
-        result = _measured(run, recipe, on_progress, trust_env_module)
-        rows = log.read_log(run)
-        updates = int(rows[-1]["step"]) if rows else recipe.train.steps
-        row = Baseline(
-            **dict(making),
-            dataset_sha256=recipe.data.dataset_sha256,
-            result=result.model_copy(update={"updates": updates}),
-        )
-        add_row(path, recipe.data.dataset, row)
-        found.append(row)
-        datasets.add(recipe.data.dataset)
+    try:
+        for run, recipe, making in made:
+            result = _measured(run, recipe, on_progress, trust_env_module)
+            rows = log.read_log(run)
+            updates = int(rows[-1]["step"]) if rows else recipe.train.steps
+            row = Baseline(
+                **dict(making),
+                dataset_sha256=recipe.data.dataset_sha256,
+                result=result.model_copy(update={"updates": updates}),
+            )
+            add_row(path, recipe.data.dataset, row)
+            found.append(row)
+            datasets.add(recipe.data.dataset)
+    finally:  # the rows that are in the file stay there, also if a later run fails
+        _write_cards(zoo, datasets, on_progress)
+    return found
+
+
+def _write_cards(zoo: Path, datasets: Container[str], on_progress: Callable[[str], None]) -> None:
+    """Write the cards of all agents of these datasets again."""
+    path = zoo / BASELINES
     with exclusive(lock_beside(path), ZOO_VARIABLE):  # no card of another process has fewer rows
         for folder in staged_in(zoo).values():
             if (folder / RESULTS).is_file() and read_record(Recipe, folder / RECIPE).data.dataset in datasets:
                 on_progress(f"the card of {folder.name}")
-                write_card(folder, zoo=zoo)
-    return found
+                with only_writer(folder, wait=True):
+                    write_card(folder, zoo=zoo)
 
 
 def _measured(run: Path, recipe: Recipe, on_progress: Callable[[str], None], trust: bool) -> Result:

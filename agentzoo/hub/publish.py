@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentzoo.agent import Agent
-from agentzoo.errors import CheckpointError, ConfigError, HubError
+from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, HubError
 from agentzoo.hub.card import card_text, check_card, write_card
 from agentzoo.hub.front_matter import check_metadata
 from agentzoo.hub.listing import LIBRARY
@@ -139,14 +140,30 @@ def push(
         raise ConfigError(f"{allow_patterns=} and {ignore_patterns=} leave no file of {folder} to push.")
     message = commit_message or f"{folder.resolve().name}: upload with agentzoo"
     where = Where(repo_id, branch)
-    upload = _Upload(folder, where, tuple(files), known, private, create_pr, message, replace_measured, on_progress)
-    failed = f"{folder} was not pushed to {where}"
-    info = calling(upload, token, where, failed, lambda: _fate(upload.api, where, upload.head), again=False)
+    with tempfile.TemporaryDirectory(prefix="agentzoo-push-") as place:
+        copy = _checked_copy(folder, Path(place))
+        upload = _Upload(copy, where, tuple(files), known, private, create_pr, message, replace_measured, on_progress)
+        failed = f"{folder} was not pushed to {where}"
+        info = calling(upload, token, where, failed, lambda: _fate(upload.api, where, upload.head), again=False)
     if tag is not None:
         failed = f"{folder} was pushed to {where} as {info.oid}, but not tagged {tag!r}"
         _tag(upload.api, token, where, tag, info.oid, failed)
     url, changed = info.pr_url or info.commit_url, info.oid != upload.head
     return Pushed(repo_id, info.oid, url, tuple(files), tuple(left_out), changed)
+
+
+def _checked_copy(folder: Path, place: Path) -> Path:
+    """A copy of a checked folder's files, checked again; another command may write into the folder meanwhile."""
+    copy = place / folder.resolve().name
+    copy.mkdir()
+    for name in BACKBONE_FILES if is_backbone(folder) else PUBLISHED:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copyfile(folder / name, copy / name)
+    try:
+        check_folder(copy)
+    except AgentzooError as error:
+        raise CheckpointError(f"{folder} changed while it was read ({error}). Push again.") from error
+    return copy
 
 
 def require_not_public(private: bool | None, info: Any, where: Where | str) -> None:

@@ -20,6 +20,7 @@ from agentzoo.hub.records import read_records, require_promised, write_settings
 from agentzoo.hub.staging_measurements import Measuring, Tally
 from agentzoo.hub.stored_weights import Stored, store_weights
 from agentzoo.recipe import Recipe
+from agentzoo.store.exclusive import only_writer
 from agentzoo.store.files import RESULTS, SWEEP_PLOT, WEIGHTS, write_atomic
 from agentzoo.store.locate import written_whole
 from agentzoo.text import counted
@@ -37,11 +38,12 @@ def remeasure(
     on_progress: Callable[[str], None] = lambda _: None,
     on_episodes: Callable[[int, int], None] = lambda *_: None,
 ) -> Result:
-    """Give a staged agent another target return or history, or smaller weights, and measure it again.
+    """Give a staged agent another target return or history, or smaller weights, and return the new headline.
 
     These settings play no part in training, so log and studies stay. The sweep stays if only the target changes. With
-    another target or history the rows of other runs and of the best checkpoint go; those of `baselines.json` stay. A
-    clone ignores the target: a new one alone only changes its records. The folder is replaced as a whole or not at all.
+    another target or history the rows of other runs and of the best checkpoint go, with `weights` those of other seeds
+    and of the best checkpoint; those of `baselines.json` stay. A clone ignores the target: a new one alone only changes
+    its records. The folder is replaced as a whole or not at all.
 
     Args:
         staged: the agent's folder.
@@ -53,26 +55,23 @@ def remeasure(
         on_progress: called with each step that begins.
         on_episodes: called with the number of episodes played so far and of those in all.
 
-    Returns:
-        The new headline.
-
     Raises:
         CheckpointError: a record or a file that the card shows is missing, or a number is too large for float16.
         ConfigError: an unknown rule, a history longer than the window, or other training seeds without `drop_seeds`.
+        StorageError: another command is changing the folder.
     """
-    config, recipe, results = read_records(staged)
-    require_promised(staged)
-    if target is not None:
-        recipe = recipe.with_target(_choose(target, recipe, results))
-    reads = _history(history, recipe, config.io.context)
-    changed = reads != recipe.eval.history or weights is not None
-    asks = target is not None and recipe.model.acts_on_target()
-    reacts = reads != recipe.eval.history or asks  # rows of other runs are then of other settings
-    if reacts and not drop_seeds:
-        _require_one_seed(staged, results)
-    with written_whole(staged) as folder:
+    with only_writer(staged), written_whole(staged) as folder:
+        config, recipe, results = read_records(staged)
+        require_promised(staged)
+        before, recipe = recipe.eval, _asked(target, history, recipe, results, config.io.context)
+        rereads = recipe.eval.history != before.history
+        changed, asks = rereads or weights is not None, target is not None and recipe.model.acts_on_target()
+        reacts = rereads or (asks and recipe.eval.target_return != before.target_return)  # other rows no longer hold
+        rounds = weights is not None and weights != ("int8" if results.int8 else "float16")
+        if (reacts or rounds) and not drop_seeds:
+            _require_one_seed(staged, results)
         shutil.copytree(staged, folder, dirs_exist_ok=True)
-        write_settings(folder, recipe.with_history(reads))
+        write_settings(folder, recipe)
         if weights is not None:
             limit = max(recipe.model.staged_bytes, (staged / WEIGHTS).stat().st_size)
             store_weights(folder, weights, limit, on_progress)
@@ -81,23 +80,27 @@ def remeasure(
         if target is None or changed or asks:
             measuring = Measuring(folder, results.dataset, trust_env_module, on_progress, Tally(on_episodes))
             results = results.model_copy(update=_measured(measuring, sweep_episodes if changed else None))
-        results = results.model_copy(update=_emptied(reacts, drop_seeds))
+        results = results.model_copy(update=_emptied(reacts, rounds, drop_seeds))
         write_atomic(folder / RESULTS, results.to_json())
         write_card(folder, zoo=staged.resolve().parent)
     return results.headline
 
 
-def _history(asked: int | None, recipe: Recipe, context: int) -> int | None:
-    """The steps that acting will read; None for the whole window."""
-    reads = recipe.eval.history if asked is None else asked or None
+def _asked(target: str | None, history: int | None, recipe: Recipe, results: Results, context: int) -> Recipe:
+    """The recipe with the new target and history, where they are given."""
+    if target is not None:
+        recipe = recipe.with_target(_choose(target, recipe, results))
+    reads = recipe.eval.history if history is None else history or None
     check_history(reads, context)
-    return None if reads == context else reads
+    return recipe.with_history(None if reads == context else reads)
 
 
-def _emptied(reacts: bool, drop_seeds: bool) -> dict[str, Any]:
+def _emptied(reacts: bool, rounds: bool, drop_seeds: bool) -> dict[str, Any]:
     """The rows that no longer hold, empty. `reacts`: agents act differently under the new settings."""
     if reacts:
         return {"best": None, "baselines": (), "seeds": ()}
+    if rounds:
+        return {"best": None, "seeds": ()}
     return {"seeds": ()} if drop_seeds else {}
 
 

@@ -14,6 +14,7 @@ from agentzoo.hub.finished_runs import load_finished
 from agentzoo.hub.records import read_records, require_promised
 from agentzoo.hub.staging_measurements import Measuring, Tally
 from agentzoo.recipe import Recipe, differences
+from agentzoo.store.exclusive import only_writer
 from agentzoo.store.files import RESULTS, write_atomic
 from agentzoo.store.locate import written_whole
 
@@ -44,12 +45,13 @@ def add_seeds(
 
     Raises:
         CheckpointError: a run is not finished, or a record or a file that the card shows is missing. ConfigError: a run
-            of another recipe, or with a training seed that is taken.
+            of another recipe, or with a training seed that is taken. StorageError: another command is changing the
+            folder.
     """
-    _, recipe, results = read_records(staged)
-    require_promised(staged)
-    require_other_seeds(recipe, runs, trust_env_module)
-    with written_whole(staged) as folder:
+    with only_writer(staged), written_whole(staged) as folder:
+        _, recipe, results = read_records(staged)
+        require_promised(staged)
+        require_other_seeds(recipe, runs, trust_env_module)
         shutil.copytree(staged, folder, dirs_exist_ok=True)
         measuring = Measuring(folder, results.dataset, trust_env_module, on_progress, tally := Tally(on_episodes))
         tally.plan(recipe.eval.episodes * len(runs))
@@ -64,7 +66,7 @@ def add_seeds(
 def require_other_seeds(recipe: Recipe, runs: Sequence[Path], trust: bool) -> None:
     """Raise ConfigError unless the runs are trainings by `recipe`, each with a training seed of its own.
 
-    What staging sets, such as the target return, may differ.
+    What staging sets, such as the target return, may differ, and so may the precision, which is that of the machine.
     """
     known = {recipe.train.seed}
     for path in runs:
@@ -74,7 +76,8 @@ def require_other_seeds(recipe: Recipe, runs: Sequence[Path], trust: bool) -> No
             raise ConfigError(f"{path} has training seed {other.train.seed} again; each run needs another seed.")
         known.add(other.train.seed)
         acting = {name: getattr(recipe.eval, name) for name in ACTING}
-        other = other.replace(eval=other.eval.model_copy(update=acting))
+        precision = {"precision": recipe.train.precision}
+        other = other.replace(eval=other.eval.model_copy(update=acting), train=other.train.model_copy(update=precision))
         hint = " A run of another recipe is a --baseline of `agentzoo hub stage`, not another seed."
         require_alike(path, recipe, differences(recipe.unseeded(), other.unseeded()), hint)
 

@@ -25,6 +25,7 @@ from agentzoo.hub.studies import take_studies
 from agentzoo.nn.base import parameter_count
 from agentzoo.recipe import Recipe, differences
 from agentzoo.record import read_record
+from agentzoo.store.exclusive import only_writer
 from agentzoo.store.files import CONFIG, LOG, RESULTS, WEIGHTS, write_atomic
 from agentzoo.store.locate import written_whole
 from agentzoo.training import log
@@ -71,7 +72,7 @@ def stage(
     Raises:
         CheckpointError: the run is not finished, its weights are too large, a study is missing, or the folder holds
             another agent. ConfigError: a seed or baseline run does not match, or there are too many studies.
-            StorageError: the folder holds something other than a staged agent; `force` does not change that.
+            StorageError: another command changes the folder, or, whatever `force` says, it holds no staged agent.
     """
     recipe, last_row = _recipe_and_last_row(run, trust_env_module)
     final = zoo / recipe.agent_id
@@ -80,7 +81,7 @@ def stage(
     _require_comparable(recipe, seeds, baselines, trust_env_module)
     if target is not None:
         recipe = recipe.with_target(choose_target(target, episodes.returns, recipe.eval.env, recipe.eval.env_options))
-    with written_whole(final) as folder:
+    with only_writer(final), written_whole(final) as folder:
         shown = take_studies(studies, folder)
         _copy(run, folder, with_reference(recipe))
         store_weights(folder, weights, max_bytes or recipe.model.staged_bytes, on_progress)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -19,13 +21,14 @@ from agentzoo.evaluation.film import film, save_video
 from agentzoo.evaluation.results import DatasetFacts, Result, evaluate, with_command
 from agentzoo.evaluation.sweep import even_targets, plot_sweeps, rank_correlation, sweep
 from agentzoo.hub.finished_runs import measured, measured_as_staged
-from agentzoo.hub.stored_weights import Stored
+from agentzoo.hub.records import write_settings
+from agentzoo.hub.stored_weights import Stored, convert_weights
 from agentzoo.nn.base import ActingMode
 from agentzoo.nn.recurrent import RecurrentModel
 from agentzoo.plots import figure_class
 from agentzoo.recipe import DataConfig, Recipe
-from agentzoo.store.files import SWEEP_PLOT, VIDEO, WEIGHTS
-from agentzoo.store.tensors import load_strict, read_tensors
+from agentzoo.store.files import CONFIG, SWEEP_PLOT, VIDEO, WEIGHTS
+from agentzoo.store.tensors import read_tensors
 from agentzoo.text import counted
 from agentzoo.training.run import BEST
 
@@ -127,7 +130,7 @@ class Measuring:
     def best(self, run: Path) -> Result | None:
         """The result of the run's best checkpoint, if it is not the final one."""
         with self._tally.part(self.recipe.eval.episodes):
-            return best_of(run, self.recipe, self._trust, self._on_progress, self._tally)
+            return best_of(run, self.recipe, self._weights, self._trust, self._on_progress, self._tally)
 
     def targets(self, episodes: int) -> dict[str, Any]:
         """Fields of `Results`: the sweep over eight targets, and whether it is plotted."""
@@ -198,28 +201,35 @@ def sweep_targets(target: float, facts: DatasetFacts) -> list[float]:
     return even_targets(target, TARGETS, lowest=usual if usual < target else target - max(abs(target), 1.0))
 
 
-def best_of(run: Path, recipe: Recipe, trust_env_module: bool, on_progress: OnProgress, tally: Tally) -> Result | None:
-    """The result of the run's best checkpoint at the recipe's target; None if the final weights are the best."""
+def best_of(
+    run: Path, recipe: Recipe, weights: Stored, trust_env_module: bool, on_progress: OnProgress, tally: Tally
+) -> Result | None:
+    """The result of the run's best checkpoint, stored and asked as the agent is; None if the last one is the best."""
     if not (run / BEST).is_file():
         return None
     best, last = read_tensors(run / BEST)[0], read_tensors(run / WEIGHTS)[0]
     if all(torch.equal(best[name], value) for name, value in last.items()):
         return None
     on_progress("the best checkpoint of the run")
-    agent = Agent.from_pretrained(run, trust_env_module=trust_env_module)
-    agent.target_return = recipe.eval.target_return
-    load_strict(agent.model, run / BEST)
-    return evaluate(
+    with TemporaryDirectory() as name:
+        copy = Path(name)
+        shutil.copyfile(run / CONFIG, copy / CONFIG)
+        shutil.copyfile(run / BEST, copy / WEIGHTS)
+        write_settings(copy, recipe)
+        convert_weights(copy, weights)
+        agent = Agent.from_pretrained(copy, trust_env_module=trust_env_module)
+    found = evaluate(
         agent,
         episodes=recipe.eval.episodes,
         checkpoint="best",
         trust_env_module=trust_env_module,
         on_episode=tally.played_one,
     )
+    return found.model_copy(update={"weights_sha256": None})  # they are not kept
 
 
 def facts_of(data: DataConfig, episodes: Episodes) -> DatasetFacts:
-    """Facts about the episodes used for training."""
+    """Facts about the episodes of a training, the held-out ones included."""
     returns = episodes.returns
     return DatasetFacts(
         dataset=data.dataset,

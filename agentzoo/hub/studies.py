@@ -10,6 +10,7 @@ from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.evaluation.study import Study, read_study
 from agentzoo.hub.card import write_card
 from agentzoo.hub.records import read_records
+from agentzoo.store.exclusive import only_writer
 from agentzoo.store.files import RESULTS, not_written, staging, swap_in, write_atomic
 from agentzoo.store.locate import STUDY_PICTURES, check_links
 
@@ -25,8 +26,8 @@ def show_studies(folder: Path, studies: Sequence[Path], keep: bool = False) -> N
             space or permission.
     """
     folder = check_links(folder).resolve()
-    _, _, results = read_records(folder)
-    with not_written(folder), staging(folder.parent, ".staging-") as place:
+    with only_writer(folder), not_written(folder), staging(folder.parent, ".staging-") as place:
+        _, _, results = read_records(folder)
         new = Path(shutil.copytree(folder, place / folder.name))
         titles = {read_study(path).title for path in studies}
         kept = tuple(one for one in results.studies if keep and one.title not in titles)

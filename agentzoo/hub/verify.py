@@ -26,7 +26,7 @@ from agentzoo.store.locate import find_agent
 from agentzoo.text import counted, fixed
 from agentzoo.types import Config
 
-MAX_BOOTSTRAPPED = 1_000  # largest number of returns that are bootstrapped
+MAX_BOOTSTRAPPED = 20_000  # largest number of returns that are bootstrapped
 
 
 class Check(Config):

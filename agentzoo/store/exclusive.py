@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from agentzoo.errors import StorageError
 
@@ -14,6 +14,33 @@ from agentzoo.errors import StorageError
 def lock_beside(path: Path) -> Path:
     """The lock file for changes of the file at `path`, whose content a process reads and writes again."""
     return path.with_name(f".{path.stem}.lock")
+
+
+@contextlib.contextmanager
+def only_writer(folder: Path, wait: bool = False) -> Iterator[None]:
+    """Hold the lock of an agent's folder, which a command copies, measures for minutes and replaces.
+
+    Args:
+        wait: until another process has ended; by default it is an error.
+
+    Raises:
+        StorageError: another process of this machine holds the lock, or it cannot be written.
+    """
+    folder = folder.resolve()
+    lock = FileLock(folder.with_name(f".{folder.name}.lock"), timeout=-1 if wait else 0)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout:
+        raise StorageError(f"another command is changing {folder}. Repeat this one when that has ended.") from None
+    except NotImplementedError:
+        pass  # a network drive may have no locks
+    except OSError as error:
+        raise StorageError(f"nothing can be written in {folder.parent}: {error}.") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @contextlib.contextmanager

@@ -93,8 +93,7 @@ def train(
             updates and at Ctrl-C), `best.safetensors` (best short evaluation) and, at the end, `model.safetensors`.
         episodes: the whole dataset; the recipe's selection is applied here.
         start: initial weights (fine-tuning); by default a fresh network.
-        hooks: callbacks for evaluation and progress.
-        trackers: further targets of the log.
+        hooks, trackers: callbacks for evaluation and progress; further targets of the log.
         device: "cpu", "cuda", "cuda:1" or "mps"; by default the fastest.
         cuda_graph: replay a CUDA graph instead of starting each operation; for small networks on a GPU.
 
@@ -124,11 +123,14 @@ def train(
     # nothing is written before all files that the recipe names have been found
     with held(folder) if main else nullcontext():
         claim(folder, recipe, main)
-        trained = _train(recipe, folder, episodes, model, hooks or Hooks(), accelerator, share, trackers, cuda_graph)
+        stopped = _train(recipe, folder, episodes, model, hooks or Hooks(), accelerator, share, trackers, cuda_graph)
+        model = model.to("cpu").eval()
         if main:
-            save_tensors(folder / WEIGHTS, trained.state_dict())
+            save_tensors(folder / WEIGHTS, model.state_dict())
     part(accelerator)
-    return trained
+    if stopped:  # the program that called stops as well, although nothing was left to train
+        raise KeyboardInterrupt
+    return model
 
 
 def _from_scratch(recipe: Recipe) -> Recipe:
@@ -188,8 +190,8 @@ def _train(
     share: Share,
     trackers: Tracking,
     cuda_graph: bool,
-) -> SequenceModel:
-    """Make the remaining updates and return the trained network."""
+) -> bool:
+    """Make the remaining updates of `model`; returns whether Ctrl-C was pressed in the last one."""
     model.train()
     config, choice = recipe.train, recipe.data
     data, held_out = prepare_data(recipe, episodes)
@@ -237,4 +239,4 @@ def _train(
             run.after_step(rate, raw, generator, stops)
             if stops and progress.step < config.steps:
                 raise KeyboardInterrupt
-    return model.to("cpu").eval()
+        return interrupt.asked

@@ -74,7 +74,9 @@ class Run:
         logs = step % config.log_every == 0
         failed, ends = None, False
         if logs or evaluates or saves:
+            began = time.perf_counter()
             self._require_finite()
+            self.progress.seconds += time.perf_counter() - began  # a GPU finishes the updates here
         if logs or evaluates or last:  # staging reads the last row
             measures = step % (ERRORS_EVERY * config.log_every) == 0 or evaluates or last
             found, failed = self._evaluate() if evaluates else (None, None)

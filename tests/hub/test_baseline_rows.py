@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from agentzoo.data.minari import load_episodes
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.evaluation.baselines import CLONE, read_baselines
 from agentzoo.evaluation.results import evaluate
+from agentzoo.hub import baseline_rows
 from agentzoo.hub.baseline_rows import Making, add_runs, write_making
 from agentzoo.hub.card import check_card
 from agentzoo.hub.finished_runs import load_finished
@@ -74,6 +76,34 @@ def test_a_run_becomes_a_row_and_cards_show_it(tmp_path: Path) -> None:
     table = (staged / "README.md").read_text().split("## How good is it")[1]
     assert "| `bc`, behaviour cloning, training seed 0 | " in table
     assert "| IQL, training seed 0 | " in table
+
+
+def test_rows_before_a_run_that_fails_stay_and_are_on_the_cards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zoo, run = tmp_path / "zoo", tmp_path / "run"
+    staged = make_folder(zoo / "dt-test")
+    make_agent(model=SMALL["bc"]).save_pretrained(run)
+    other = shutil.copytree(run, tmp_path / "other")
+    write_making(other, Making(method="iql", trained_with="by hand"))
+    before = baseline_rows._measured
+
+    def stopped(one: Path, *more: Any) -> Any:
+        if one == other:
+            raise KeyboardInterrupt
+        return before(one, *more)
+
+    monkeypatch.setattr(baseline_rows, "_measured", stopped)
+    monkeypatch.setattr(baseline_rows, "EPISODES", 2)
+    head = evaluate(Agent.from_pretrained(staged), episodes=2)
+    results = read_records(staged)[2].model_copy(update={"headline": head})
+    (staged / "results.json").write_text(results.to_json())
+    with pytest.raises(KeyboardInterrupt):
+        baseline_rows.add_runs([run, other], zoo)
+    dataset = read_records(staged)[1].data.dataset
+    assert read_records(staged)[2].yardsticks == read_baselines(zoo / "baselines.json").datasets[dataset]
+    assert [one.method for one in read_records(staged)[2].yardsticks] == ["bc"]
+    check_card(staged)
 
 
 def test_two_runs_of_one_row_are_refused_before_either_is_measured(tmp_path: Path) -> None:

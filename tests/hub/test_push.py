@@ -132,6 +132,21 @@ def test_a_second_push_is_one_commit_that_also_deletes(hub: Hub, folder: Path) -
     assert set(hub.repos[REPO].head) == names
 
 
+def test_a_folder_that_is_replaced_during_a_push_goes_up_as_it_was_checked(hub: Hub, folder: Path) -> None:
+    """`hub seeds` or `hub remeasure` may end while the Hub is asked."""
+    was = {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    def replaced(said: str) -> None:
+        if said.startswith("checking"):
+            (folder / "model.safetensors").write_bytes(b"others")
+            (folder / "training_log.csv").unlink()
+
+    push(folder, REPO, on_progress=replaced)
+    there = hub.repos[REPO].head
+    assert there["model.safetensors"] == was["model.safetensors"]
+    assert there["training_log.csv"] == was["training_log.csv"]
+
+
 def test_push_to_hub_of_an_agent_in_memory(hub: Hub) -> None:
     agent = make_agent()
     url = agent.push_to_hub(REPO, private=True, tag="v1")

@@ -149,23 +149,38 @@ def test_weights_of_half_the_size_are_measured_as_they_are_stored(tmp_path: Path
     check_card(folder)
 
 
-def test_8_bit_weights_leave_the_rows_of_other_seeds(tmp_path: Path) -> None:
-    """Their weights are not there, so they cannot be measured again."""
+def test_8_bit_weights_drop_the_rows_of_other_seeds_and_of_the_best_checkpoint(tmp_path: Path) -> None:
+    """They were measured with wider weights, which are not there, so a mean over them would be of two kinds."""
     model = SMALL["dt"].model_copy(update={"embed_dim": 128, "n_heads": 1})
     folder = make_folder(tmp_path / "dt-test", model, env_id="Pendulum-v1")
     before = read_records(folder)[2]
     other = before.headline.model_copy(update={"training_seed": 1})
     keep(folder, seeds=(other,), best=before.headline, baselines=(other,))
     assert "8-bit" not in (folder / CARD).read_text()
-    remeasure(folder, weights="int8", sweep_episodes=1)
+    with pytest.raises(ConfigError, match=r"shows 1 other training seed, whose weights it does not hold.*--drop-seeds"):
+        remeasure(folder, weights="int8", sweep_episodes=1)
+    remeasure(folder, weights="float16", sweep_episodes=0)  # as they are stored
+    assert read_records(folder)[2].seeds == (other,)
+    remeasure(folder, weights="int8", sweep_episodes=1, drop_seeds=True)
     after = read_records(folder)[2]
-    assert (after.int8, after.seeds, after.best, after.baselines) == (True, (other,), before.headline, (other,))
+    assert (after.int8, after.seeds, after.best, after.baselines) == (True, (), None, (other,))
     assert after.headline.returns == evaluate(Agent.from_pretrained(folder), episodes=3).returns
     assert after.headline.returns != before.headline.returns
     assert after.headline.weights_sha256 == hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
     assert "matrices of `model.safetensors` are 8-bit integers" in (folder / CARD).read_text()
     check_card(folder)
     assert [check.details for check in check_files(folder)[2] if check.holds is False] == []
+
+
+def test_the_present_target_drops_no_rows(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "dt-test", env_id="Pendulum-v1")
+    before = read_records(folder)[2]
+    other = before.headline.model_copy(update={"training_seed": 1})
+    keep(folder, seeds=(other,), best=before.headline, baselines=(other,))
+    remeasure(folder, target=str(before.headline.target_return), sweep_episodes=0)
+    after = read_records(folder)[2]
+    assert (after.seeds, after.best, after.baselines) == ((other,), before.headline, (other,))
+    assert after.headline.returns == before.headline.returns
 
 
 def test_a_clone_without_new_settings_is_measured_again(tmp_path: Path) -> None:

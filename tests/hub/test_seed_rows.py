@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
-from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.cli import app
+from agentzoo.errors import CheckpointError, ConfigError, StorageError
 from agentzoo.evaluation.results import Result, evaluate
 from agentzoo.hub.card import check_card
 from agentzoo.hub.finished_runs import measured
@@ -65,6 +67,41 @@ def test_rows_of_other_seeds_are_added_and_replaced_one_by_one(tiny_hopper: str,
     assert [row.training_seed for row in replaced] == [1, 2]
     assert replaced[0].weights_sha256 != after.seeds[0].weights_sha256
     assert replaced[1] == after.seeds[1]
+
+
+def test_an_agent_has_one_writer_at_a_time(tiny_hopper: str, tmp_path: Path) -> None:
+    """Else the slower command would put back what the other one has changed meanwhile."""
+    first, second = (trained(tmp_path / f"run{seed}", tiny_hopper, seed) for seed in range(2))
+    folder = quickly(first, tmp_path / "zoo")
+    refused = []
+
+    def meanwhile(_: str) -> None:
+        for command in (
+            ["hub", "card", str(folder), "--license", "apache-2.0"],
+            ["hub", "seeds", str(folder), str(second)],
+            ["hub", "remeasure", str(folder), "--history", "1"],
+            ["hub", "stage", str(first), "--zoo", str(tmp_path / "zoo"), "--hardware", "a CPU"],
+        ):
+            found = CliRunner().invoke(app, command)
+            assert isinstance(found.exception, StorageError), found.output
+            refused.append(str(found.exception))
+
+    add_seeds(folder, [second], on_progress=meanwhile)
+    assert len(refused) >= 4
+    assert set(refused) == {f"another command is changing {folder}. Repeat this one when that has ended."}
+    config, _, results = read_records(folder)
+    assert (config.license, [row.training_seed for row in results.seeds]) == ("mit", [1])
+    assert invoke("hub", "card", str(folder), "--license", "apache-2.0")
+    assert read_records(folder)[0].license == "apache-2.0"
+
+
+def test_a_seed_of_a_machine_with_another_precision_is_a_seed(tiny_hopper: str, tmp_path: Path) -> None:
+    first, second = (trained(tmp_path / f"run{seed}", tiny_hopper, seed) for seed in range(2))
+    rewritten(first, train__precision="fp32")
+    rewritten(second, train__precision="bf16")
+    folder = quickly(first, tmp_path / "zoo")
+    assert read_records(folder)[1].train.precision == "fp32"
+    assert [row.training_seed for row in add_seeds(folder, [second]).seeds] == [1]
 
 
 def test_rows_have_the_history_and_the_8_bit_weights_of_the_staged_agent(tiny_hopper: str, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from agentzoo.hub.finished_runs import RESULT, headline, measured
 from agentzoo.hub.records import read_records
 from agentzoo.hub.stage import stage
 from agentzoo.hub.staging_measurements import Tally, best_of, facts_of, in_other_modes, video
+from agentzoo.hub.stored_weights import convert_weights
 from agentzoo.hub.studies import show_studies
 from agentzoo.hub.verify import check_files
 from agentzoo.models.dm import DMConfig
@@ -202,19 +203,23 @@ def test_a_card_says_in_a_sentence_how_data_was_made(
 def test_final_weights_that_did_best_have_no_second_row(tiny_hopper: str, tmp_path: Path) -> None:
     run = finished(tmp_path / "run", tiny_hopper)
     recipe = read_record(Recipe, run / "train_config.json").override(["eval.episodes=1"])
-    assert best_of(run, recipe, False, lambda _: None, Tally()) is None  # nothing was kept
+    assert best_of(run, recipe, "float16", False, lambda _: None, Tally()) is None  # nothing was kept
     shutil.copyfile(run / "model.safetensors", run / "best.safetensors")
-    assert best_of(run, recipe, False, lambda _: None, Tally()) is None
+    assert best_of(run, recipe, "float16", False, lambda _: None, Tally()) is None
     tensors, _ = read_tensors(run / "best.safetensors")
     next(iter(tensors.values())).add_(1.0)
     save_tensors(run / "best.safetensors", tensors)
-    found = best_of(run, recipe, False, lambda _: None, Tally())
+    last = evaluate(Agent.from_pretrained(run), episodes=1)
+    found = best_of(run, recipe, "float16", False, lambda _: None, Tally())
     assert found is not None
     assert (found.checkpoint, found.weights_sha256) == ("best", None)  # no weights that are staged
     agent = Agent.from_pretrained(run)
-    last = evaluate(agent, episodes=1)
     load_strict(agent.model, run / "best.safetensors")
-    assert found.returns == evaluate(agent, episodes=1).returns != last.returns
+    wide = evaluate(agent, episodes=1)
+    shutil.copyfile(run / "best.safetensors", run / "model.safetensors")
+    convert_weights(run, "float16")
+    assert found.returns == evaluate(Agent.from_pretrained(run), episodes=1).returns
+    assert len({found.returns, wide.returns, last.returns}) == 3
 
 
 @pytest.mark.slow

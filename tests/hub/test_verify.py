@@ -201,6 +201,18 @@ def test_every_number_of_a_record_must_follow_from_its_episodes(folder: Path, fi
     assert answers(folder)["results"] is False
 
 
+def test_many_episodes_with_a_rare_reward_are_verified(folder: Path) -> None:
+    """A normal interval would be another one than the bootstrap's."""
+    returns = np.zeros(1_001)
+    returns[:2] = 10.0
+    low, high = mean_interval(returns)
+    head = {"returns": returns.tolist(), "lengths": [3] * 1_001, "episodes": 1_001, "mean_return": 20 / 1_001}
+    rows = {f"headline__{name}": value for name, value in {**head, "return_interval": [low, high]}.items()}
+    edit(folder, "results.json", **rows)
+    check = next(check for check in check_files(folder)[2] if check.name == "results")
+    assert "do not follow" not in check.details
+
+
 def test_rows_beside_the_headline_are_checked_too(folder: Path) -> None:
     head = read_records(folder)[2].headline.model_dump(mode="json")
     targets = [{**head, "target_return": asked} for asked in (1.0, 2.0, 3.0)]  # it always achieves the same

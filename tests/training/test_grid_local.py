@@ -27,8 +27,8 @@ from agentzoo.training.grid.drive import DRIVER_LOCK, drive
 from agentzoo.training.grid.local import LocalEngine
 from agentzoo.training.grid.plan import read_plan
 from agentzoo.training.grid.status import grid_status
-from agentzoo.training.grid.tasks import GRID_LOCK, RunOptions, Task, read_failure
-from agentzoo.training.lock import holder
+from agentzoo.training.grid.tasks import GRID_LOCK, RunOptions, Task, fail, read_failure
+from agentzoo.training.lock import held, holder
 from training.grid_cases import (
     assert_equal_to_the_bit,
     break_run,
@@ -152,6 +152,15 @@ def test_stopping_an_engine_leaves_no_process_and_no_lock(tiny_hopper: str, tmp_
         assert holder(task.folder) is None
         assert holder(task.folder, GRID_LOCK) is None
         assert not (task.folder / "failure.json").exists()
+
+
+def test_a_run_whose_folder_is_in_use_says_so_and_not_why_it_failed_last_week(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    fail(folder, "the loss is not finite")
+    with held(folder, GRID_LOCK), LocalEngine(1) as engine:
+        (found,) = drive([Task(folder, "{}")], engine, wrap_the_interrupt)
+    assert found.state == "failed"
+    assert "is being trained by process" in found.said
 
 
 def test_a_stopped_run_has_not_failed_but_one_that_failed_before_has(tmp_path: Path) -> None:

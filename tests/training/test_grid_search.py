@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,12 +14,16 @@ from typer.testing import CliRunner
 
 from agentzoo.cli import app
 from agentzoo.errors import ConfigError, TrainingError
-from agentzoo.recipe import load_recipe
+from agentzoo.recipe import Recipe, load_recipe
 from agentzoo.research.grid import run_task
 from agentzoo.training import log
+from agentzoo.training.grid.drive import drive
 from agentzoo.training.grid.local import LocalEngine
 from agentzoo.training.grid.search import Range, TrialResult, as_settings, best, check_search, parse_space, search
-from agentzoo.training.grid.tasks import Task
+from agentzoo.training.grid.tasks import Outcome, Task
+from agentzoo.training.log import append_row, start_log
+from training.cases import evaluated
+from training.cases import recipe as small_recipe
 from training.grid_cases import settings_for
 
 
@@ -97,6 +102,87 @@ def test_a_search_has_one_seed_of_any_size(tmp_path: Path) -> None:
     assert drawn == pytest.approx(expected)
     with pytest.raises(ConfigError, match="holds a search with another seed"):
         search(recipe, space, tmp_path / "0", LocalEngine(1), trains_nothing, trials=1, pruner="none", seed=1)
+
+
+class Recorded:
+    """Runs nothing: notes the values of each trial, and is done with it. `full`: how often there is no room."""
+
+    def __init__(self, full: int = 0) -> None:
+        self.tasks: list[Task] = []
+        self.seen: list[tuple[float, float]] = []
+        self.full, self.ticks = full, 0
+
+    def __enter__(self) -> Recorded:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def free(self) -> int:
+        self.full -= 1
+        return 0 if self.full >= 0 else 1 - len(self.tasks)
+
+    def running(self) -> list[Path]:
+        return [task.folder for task in self.tasks]
+
+    def start(self, job: Any, task: Task) -> None:
+        made = Recipe.from_json(task.recipe, "")
+        self.seen.append((made.train.lr, made.train.weight_decay))
+        self.tasks.append(task)
+
+    def stop(self, folder: Path) -> None:
+        self.tasks = []
+
+    def ended(self, seconds: float) -> list[Outcome]:
+        self.ticks += 1
+        done, self.tasks = self.tasks, []
+        for task in done:
+            start_log(task.folder, ["step", "eval_return"], 0)
+            append_row(task.folder, ["step", "eval_return"], {"step": 10, "eval_return": 1.0})
+        return [Outcome(task.folder, "done") for task in done]
+
+
+TWO = ["train.lr=1e-5..1e-3:log", "train.weight_decay=0.1..0.2"]
+
+
+def test_a_search_that_is_killed_between_two_values_of_a_trial_draws_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storages = pytest.importorskip("optuna").storages
+    recipe, space = evaluated(small_recipe(), 10), parse_space(TWO)
+    whole = Recorded()
+    search(recipe, space, tmp_path / "whole", whole, run_task, trials=3)
+    assert len(set(whole.seen)) == 3
+    store, stored = storages.JournalStorage.set_trial_param, []
+
+    def killed(*given: Any) -> None:
+        stored.append(given)
+        if len(stored) == 4:  # the second value of the second trial
+            raise SystemExit
+        store(*given)
+
+    monkeypatch.setattr(storages.JournalStorage, "set_trial_param", killed)
+    first, rest = Recorded(), Recorded()
+    with pytest.raises(SystemExit):
+        search(recipe, space, tmp_path / "parts", first, run_task, trials=3)
+    found = search(recipe, space, tmp_path / "parts", rest, run_task, trials=3)
+    assert first.seen + rest.seen == whole.seen
+    assert [one.state for one in found] == ["complete"] * 3
+
+
+def test_a_search_and_a_grid_wait_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster has none while its nodes are away, and no task to wait for."""
+    pytest.importorskip("optuna")
+    waits: list[float] = []
+    monkeypatch.setattr(time, "sleep", waits.append)
+    recipe = evaluated(small_recipe(), 10)
+    found = search(recipe, parse_space(TWO), tmp_path / "search", Recorded(full=3), run_task, trials=2)
+    assert [one.state for one in found] == ["complete"] * 2
+    assert waits == [0.5] * 3
+    engine = Recorded(full=2)
+    assert len(drive([Task(tmp_path / "run", recipe.to_json())], engine, run_task, seconds=0.25)) == 1
+    assert waits[3:] == [0.25] * 2
+    assert engine.ticks == 3
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ from agentzoo.recipe import Recipe, Stretch, differences, load_recipe
 from agentzoo.record import read_record
 from agentzoo.registry import get_family
 from agentzoo.research.grid import hardware
-from agentzoo.store.files import RECIPE
+from agentzoo.store.files import RECIPE, WEIGHTS
 from agentzoo.store.locate import staged_agents
 from agentzoo.store.tensors import read_tensors
 from agentzoo.training.action_errors import COLUMNS, ActionErrors
@@ -35,7 +35,7 @@ from agentzoo.training.machine import processor
 from agentzoo.training.planning import with_free_precision
 from agentzoo.training.state import random_state
 from agentzoo.training.tracking import TRACKING, Tracking, flat
-from training.cases import Stopped, recipe, repeatable, run, stop_at
+from training.cases import Stopped, evaluated, recipe, repeatable, run, stop_at
 
 
 def stopped(folder: Path, made: Recipe, data: Episodes) -> None:
@@ -170,6 +170,22 @@ def test_ctrl_c_saves_a_checkpoint_and_the_run_goes_on_to_the_same_bits(tmp_path
     resumed = run(tmp_path / "cut", recipe())
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
     assert repeatable(tmp_path / "whole") == repeatable(tmp_path / "cut")
+
+
+def test_ctrl_c_in_the_last_evaluation_stops_the_program_and_the_run_is_whole(tmp_path: Path) -> None:
+    """A loop over seeds would otherwise begin the next training."""
+
+    def press(_: object) -> Evaluation:
+        os.kill(os.getpid(), signal.SIGINT)
+        return Evaluation(1.0, None)
+
+    made = evaluated(recipe(steps=10), 10)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "pressed", made, Hooks(evaluate=press))
+    whole = run(tmp_path / "whole", made, Hooks(evaluate=lambda _: Evaluation(1.0, None)))
+    kept = read_tensors(tmp_path / "pressed" / WEIGHTS)[0]
+    assert all(torch.equal(whole[name], kept[name]) for name in whole)
+    assert repeatable(tmp_path / "whole") == repeatable(tmp_path / "pressed")
 
 
 def many() -> Episodes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -61,7 +62,10 @@ def drive(
             for outcome in engine.ended(seconds):
                 outcomes.append(outcome)
                 on_end(outcome)
-            on_tick(engine.running())
+            running = engine.running()
+            on_tick(running)
+            if waiting and not running:  # a cluster without room; `ended` waits only for tasks
+                time.sleep(seconds)
     return outcomes
 
 

@@ -20,17 +20,18 @@ from typing import Any, NamedTuple
 
 from agentzoo.errors import ConfigError
 from agentzoo.parent import end_with_parent
-from agentzoo.training.grid.tasks import Job, Outcome, Task, fail, forget_failure, read_failure, work
+from agentzoo.training.grid.tasks import Job, Outcome, Task, fail, forget_failure, work
 
 WARM = "agentzoo.training.grid.warm"
 GRACE = 10.0  # seconds for a stopped run to release its lock before it is killed
-FAILED = 3  # exit code of a run that raised and recorded the error
+FAILED = 3  # exit code of a run that raised and sent the error
 STOPPED = 130  # exit code of a run that was stopped
 KILLED = 9  # SIGKILL, which the kernel sends when memory runs out
 
 
 class _Running(NamedTuple):
     process: BaseProcess
+    said: connection.Connection  # gives the error of a failed run
     job: Job
     task: Task
     gpu: int | None
@@ -122,10 +123,13 @@ class LocalEngine:
             environment["CUDA_VISIBLE_DEVICES"] = visible.split(",")[gpu] if visible else str(gpu)
         for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
             environment[name] = str(task.options.threads)
-        process = self._processes(job).Process(target=_main, args=(job, task, environment), name=task.folder.name)
+        context = self._processes(job)
+        said, says = context.Pipe(duplex=False)
+        process = context.Process(target=_main, args=(job, task, environment, says), name=task.folder.name)
         with _without_main():
             process.start()
-        self._running[task.folder] = _Running(process, job, task, gpu, attempt)
+        says.close()
+        self._running[task.folder] = _Running(process, said, job, task, gpu, attempt)
 
     def _processes(self, job: Job) -> Any:
         if self._context is None:
@@ -141,8 +145,7 @@ class LocalEngine:
         if code == 0:
             return Outcome(folder, "done")
         if code == FAILED:
-            failure = read_failure(folder)
-            return Outcome(folder, "failed", failure.error if failure else "see its log")
+            return Outcome(folder, "failed", each.said.recv())
         if each.attempt <= self.retries:
             return None
         how = f"by signal {-code}" if code is not None and code < 0 else f"with exit code {code}"
@@ -200,8 +203,12 @@ def _stop(runs: Iterable[_Running]) -> None:
         forget_failure(each.task.folder)
 
 
-def _main(job: Job, task: Task, environment: dict[str, str]) -> None:
-    """The function that a run's process runs. Ctrl-C only reaches the driver, which then ends this process."""
+def _main(job: Job, task: Task, environment: dict[str, str], says: Any) -> None:
+    """The function that a run's process runs. Ctrl-C only reaches the driver, which then ends this process.
+
+    Args:
+        says: a connection that gets the error of a failed run.
+    """
     os.environ.clear()
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -211,7 +218,9 @@ def _main(job: Job, task: Task, environment: dict[str, str]) -> None:
         outcome = work(job, task)
     except KeyboardInterrupt:
         os._exit(STOPPED)
-    raise SystemExit(0 if outcome.state == "done" else FAILED)
+    if outcome.state != "done":
+        says.send(outcome.said)
+        raise SystemExit(FAILED)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

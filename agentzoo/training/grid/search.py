@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -129,9 +130,8 @@ def search(
     """
     optuna = _import_optuna()
     study = _study(optuna, recipe, space, out, pruner, seed)
-    active: dict[Path, Any] = {}
-    states = optuna.trial.TrialState
-    left = [optuna.trial.Trial(study, each._trial_id) for each in study.get_trials(states=(states.RUNNING,))]
+    active, states = dict[Path, Any](), optuna.trial.TrialState
+    left = [_begun(optuna, study, each, space, seed) for each in study.get_trials(states=(states.RUNNING,))]
     most = trials + len(study.get_trials(states=(states.FAIL,)))
     with engine:
         while True:
@@ -144,7 +144,9 @@ def search(
                     engine.start(job, task)
                     active[task.folder] = trial
             if not active:
-                break
+                if not left and len(study.get_trials(deepcopy=False)) >= most:
+                    break
+                time.sleep(0.5)  # a cluster without room
             for outcome in engine.ended(0.5):
                 _tell(optuna, study, active.pop(outcome.folder), outcome)
             for folder, trial in list(active.items()):
@@ -207,9 +209,29 @@ def _study(optuna: Any, recipe: Recipe, space: Space, out: Path, pruner: str, se
 
 
 def _ask(optuna: Any, study: Any, space: Space, seed: int) -> Any:
-    number = len(study.get_trials(deepcopy=False))
-    study.sampler = optuna.samplers.RandomSampler(seed=(seed * 1_000_003 + number) % 2**32)
+    study.sampler = _sampler(optuna, seed, len(study.get_trials(deepcopy=False)))
     return study.ask({field: _distribution(optuna, values) for field, values in space.items()})
+
+
+def _begun(optuna: Any, study: Any, stored: Any, space: Space, seed: int) -> Any:
+    """A trial of an interrupted search. optuna stores its values one by one; those that are missing are drawn again."""
+    missing = space.keys() - stored.params.keys()
+    if missing:
+        twin = _ask_alone(optuna, space, seed, stored.number)
+        for field in missing:
+            kind = twin.distributions[field]
+            study._storage.set_trial_param(stored._trial_id, field, kind.to_internal_repr(twin.params[field]), kind)
+    return optuna.trial.Trial(study, stored._trial_id)
+
+
+def _ask_alone(optuna: Any, space: Space, seed: int, number: int) -> Any:
+    """The trial of this number, in a study of its own."""
+    study = optuna.create_study(sampler=_sampler(optuna, seed, number))
+    return study.ask({field: _distribution(optuna, values) for field, values in space.items()})
+
+
+def _sampler(optuna: Any, seed: int, number: int) -> Any:
+    return optuna.samplers.RandomSampler(seed=(seed * 1_000_003 + number) % 2**32)
 
 
 def _distribution(optuna: Any, values: Range | tuple[Any, ...]) -> Any:
