@@ -35,7 +35,7 @@ class Summary(Config):
     dataset: str | None = None
     mean_return: float | None = None
     steps_to_goal: float | None = None  # mean over episodes and training seeds, where episodes end at a goal
-    data_return: float | None = None  # mean return of the episodes it was trained on
+    data_return: float | None = None  # mean return of the episodes of its data, held-out ones included
     score: float | None = None
     low: float | None = None
     high: float | None = None
