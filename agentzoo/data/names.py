@@ -111,12 +111,18 @@ def absent(dataset: str) -> str:
             f"`agentzoo data import behaviour/{game}/replay --id {dataset} --env {env}`."
         )
     else:
-        inside = Path(os.path.relpath(datasets_root() / dataset, datasets_root())).as_posix()  # of a path
-        if inside != dataset and is_local(inside):
+        if (inside := _id_of_path(dataset)) is not None:
             return f"{dataset!r} is not a dataset's id. Did you mean {inside!r}?"
         elsewhere = " `agentzoo data list` shows what is there; MINARI_DATASETS_PATH names another folder."
         hint = did_you_mean(dataset, [*local_ids(), *RECIPES]) or elsewhere
     return f"no dataset {dataset!r} in {datasets_root()}.{hint}"
+
+
+def _id_of_path(name: str) -> str | None:
+    """The id of the local dataset whose folder is at the path `name`, if it is written in another way than its id."""
+    root, path = (Path(os.path.normpath(each)) for each in (datasets_root(), datasets_root() / name))
+    inside = path.relative_to(root).as_posix() if path.is_relative_to(root) else name
+    return inside if inside != name and is_local(inside) else None
 
 
 def _plain(name: str) -> str:

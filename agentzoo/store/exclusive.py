@@ -17,33 +17,6 @@ def lock_beside(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def only_writer(folder: Path, wait: bool = False) -> Iterator[None]:
-    """Hold the lock of an agent's folder, which a command copies, measures for minutes and replaces.
-
-    Args:
-        wait: until another process has ended; by default it is an error.
-
-    Raises:
-        StorageError: another process of this machine holds the lock, or it cannot be written.
-    """
-    folder = folder.resolve()
-    lock = FileLock(folder.with_name(f".{folder.name}.lock"), timeout=-1 if wait else 0)
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except Timeout:
-        raise StorageError(f"another command is changing {folder}. Repeat this one when that has ended.") from None
-    except NotImplementedError:
-        pass  # a network drive may have no locks
-    except OSError as error:
-        raise StorageError(f"nothing can be written in {folder.parent}: {error}.") from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-@contextlib.contextmanager
 def exclusive(path: Path, variable: str) -> Iterator[None]:
     """Wait until no other process of this machine holds the lock file at `path`, and hold it.
 
@@ -54,14 +27,42 @@ def exclusive(path: Path, variable: str) -> Iterator[None]:
     Raises:
         StorageError: the folder cannot be written to.
     """
-    lock = FileLock(path)
+    with _held(path, -1, f" Set {variable}."):
+        yield
+
+
+@contextlib.contextmanager
+def only_writer(folder: Path, wait: bool = False) -> Iterator[None]:
+    """Hold the lock of an agent's folder, which a command copies, measures for minutes and replaces.
+
+    Args:
+        wait: until another process has ended; by default it is an error.
+
+    Raises:
+        StorageError: another process of this machine holds the lock, or it cannot be written.
+    """
+    folder = folder.resolve()
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(_held(folder.with_name(f".{folder.name}.lock"), -1 if wait else 0, ""))
+        except Timeout:
+            raise StorageError(f"another command is changing {folder}. Repeat this one when that has ended.") from None
+        yield
+
+
+@contextlib.contextmanager
+def _held(path: Path, seconds: float, hint: str) -> Iterator[None]:
+    """Hold the lock file at `path`. `seconds`: how long to wait, -1 for ever. Raises filelock's Timeout after them."""
+    lock = FileLock(path, timeout=seconds)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()
+    except Timeout:
+        raise
     except NotImplementedError:
         pass  # a network drive may have no locks
     except OSError as error:
-        raise StorageError(f"nothing can be written in {path.parent}: {error}. Set {variable}.") from error
+        raise StorageError(f"nothing can be written in {path.parent}: {error}.{hint}") from error
     try:
         yield
     finally:
