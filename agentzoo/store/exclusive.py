@@ -42,12 +42,17 @@ def only_writer(folder: Path, wait: bool = False) -> Iterator[None]:
         StorageError: another process of this machine holds the lock, or it cannot be written.
     """
     folder = folder.resolve()
+    lock = folder.with_name(f".{folder.name}.lock")
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(_held(folder.with_name(f".{folder.name}.lock"), -1 if wait else 0, ""))
+            stack.enter_context(_held(lock, -1 if wait else 0, ""))
         except Timeout:
             raise StorageError(f"another command is changing {folder}. Repeat this one when that has ended.") from None
-        yield
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # Windows keeps an open file
+                lock.unlink()  # filelock does not take a lock whose file is gone
 
 
 @contextlib.contextmanager

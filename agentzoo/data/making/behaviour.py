@@ -29,7 +29,6 @@ from agentzoo.data.making.behaviour_record import (
     BehaviourOptions,
     Score,
     open_record,
-    require_unset,
     short_name,
     write_record,
 )
@@ -75,7 +74,6 @@ def train_behaviour(
     record.options = options
     with closing(env):
         if is_image(env.observation_space):
-            require_unset(options)
             train_on_images(env, folder, record, on_steps, on_score)
         else:
             _train_sac(env, folder, record, on_steps, on_score)

@@ -31,7 +31,7 @@ from agentzoo.data.making.behaviour_checkpoint import (
     restore_policy,
     steps_callback,
 )
-from agentzoo.data.making.behaviour_record import Behaviour, Score, short_name, write_record
+from agentzoo.data.making.behaviour_record import Behaviour, Score, require_unset, short_name, write_record
 from agentzoo.data.making.dqn_replay import PARTS
 from agentzoo.envs import make_env
 from agentzoo.errors import ConfigError, DataError, SpaceError
@@ -138,7 +138,7 @@ def train_on_images(
 
     Raises:
         SpaceError: its spaces are not supported. DataError: the files of a stopped run are broken.
-            ConfigError: no episode ended.
+            ConfigError: no episode ended, or a setting of SAC is given.
     """
     from stable_baselines3 import PPO
     from stable_baselines3.common.vec_env import DummyVecEnv
@@ -146,6 +146,7 @@ def train_on_images(
     env_id, options = record.env_id, record.options
     assert options is not None
     _require_images(env, env_id)
+    require_unset(options)
     make_folder(folder)
     kept = _Kept(folder / EPISODES, record.replay_episodes)
     with closing(DummyVecEnv([lambda: EpisodeKeeper(make_env(env_id), kept.add) for _ in range(ENVS)])) as envs:
