@@ -269,11 +269,6 @@ def _shrunk(frame: NDArray[np.uint8], by: int) -> NDArray[np.uint8]:
     return np.asarray(squares.mean(axis=(1, 3)).round().astype(np.uint8))
 
 
-def _equal(a: Any, b: Any) -> bool:
-    """Whether two images with palettes show the same."""
-    return bool(a.convert("RGB").tobytes() == b.convert("RGB").tobytes())  # two entries of a palette may be one color
-
-
 def save_gif(clip: Clip, path: Path, colors: int = 64, every: int = 1) -> None:
     """Write an endless GIF in real time, with one palette for all frames.
 
@@ -292,7 +287,8 @@ def save_gif(clip: Clip, path: Path, colors: int = 64, every: int = 1) -> None:
     palette = Image.fromarray(drawn_from).quantize(colors, method=Image.Quantize.MAXCOVERAGE, kmeans=2)
     small = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
     # Pillow would add up the delays of equal neighbours, beyond what the format holds
-    changes = [0, *(i for i, (a, b) in enumerate(itertools.pairwise(small), 1) if not _equal(a, b))]
+    drawn = itertools.groupby(enumerate(small), key=lambda one: one[1].convert("RGB").tobytes())
+    changes = [next(equal)[0] for _, equal in drawn]
     shown = [round(100.0 * every * i / clip.fps) for i in (*changes, len(small))]  # hundredths of a second
     delays = [10 * min(end - start, LONGEST_DELAY) for start, end in itertools.pairwise(shown)]
     small = [small[i] for i in changes]

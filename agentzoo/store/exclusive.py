@@ -27,7 +27,7 @@ def exclusive(path: Path, variable: str) -> Iterator[None]:
     Raises:
         StorageError: the folder cannot be written to.
     """
-    with _held(path, -1, f" Set {variable}."):
+    with _held(path, hint=f" Set {variable}."):
         yield
 
 
@@ -43,11 +43,8 @@ def only_writer(folder: Path, wait: bool = False) -> Iterator[None]:
     """
     folder = folder.resolve()
     lock = folder.with_name(f".{folder.name}.lock")
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(_held(lock, -1 if wait else 0, ""))
-        except Timeout:
-            raise StorageError(f"another command is changing {folder}. Repeat this one when that has ended.") from None
+    busy = "" if wait else f"another command is changing {folder}. Repeat this one when that has ended."
+    with _held(lock, busy=busy):
         try:
             yield
         finally:
@@ -56,14 +53,14 @@ def only_writer(folder: Path, wait: bool = False) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _held(path: Path, seconds: float, hint: str) -> Iterator[None]:
-    """Hold the lock file at `path`. `seconds`: how long to wait, -1 for ever. Raises filelock's Timeout after them."""
-    lock = FileLock(path, timeout=seconds)
+def _held(path: Path, hint: str = "", busy: str = "") -> Iterator[None]:
+    """Hold the lock file at `path`. `busy`: the error if another process holds it; by default it is waited for."""
+    lock = FileLock(path, timeout=0 if busy else -1)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except Timeout:
-        raise
+        raise StorageError(busy) from None
     except NotImplementedError:
         pass  # a network drive may have no locks
     except OSError as error:

@@ -133,9 +133,11 @@ def test_two_rewards_a_step_are_refused(root: Path) -> None:
     with h5py.File(path, "r+") as file:
         del file["episode_0/rewards"]
         file["episode_0/rewards"] = np.ones((1, 2))
-    for read in (read_returns, load_episodes):
-        with pytest.raises(DataError, match=r"one number per step"):
-            read(HOPPER)
+    with pytest.raises(DataError, match=r"rewards are not one number per step"):
+        read_returns(HOPPER)
+    shapes = r"needs arrays \(L,\), one number per step; it holds rewards \(1, 2\) float64, terminations \(1,\) bool"
+    with pytest.raises(DataError, match=rf"episode 0 {shapes}"):
+        load_episodes(HOPPER)
 
 
 @pytest.mark.parametrize("flag", ["terminations", "truncations"])

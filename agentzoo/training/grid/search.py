@@ -208,8 +208,10 @@ def _study(optuna: Any, recipe: Recipe, space: Space, out: Path, pruner: str, se
     return study
 
 
-def _ask(optuna: Any, study: Any, space: Space, seed: int) -> Any:
-    study.sampler = _sampler(optuna, seed, len(study.get_trials(deepcopy=False)))
+def _ask(optuna: Any, study: Any, space: Space, seed: int, number: int | None = None) -> Any:
+    """A new trial with the values of trial `number`, by default its own."""
+    number = len(study.get_trials(deepcopy=False)) if number is None else number
+    study.sampler = optuna.samplers.RandomSampler(seed=(seed * 1_000_003 + number) % 2**32)
     return study.ask({field: _distribution(optuna, values) for field, values in space.items()})
 
 
@@ -217,21 +219,11 @@ def _begun(optuna: Any, study: Any, stored: Any, space: Space, seed: int) -> Any
     """A trial of an interrupted search. optuna stores its values one by one; those that are missing are drawn again."""
     missing = space.keys() - stored.params.keys()
     if missing:
-        twin = _ask_alone(optuna, space, seed, stored.number)
+        twin = _ask(optuna, optuna.create_study(), space, seed, stored.number)
         for field in missing:
             kind = twin.distributions[field]
             study._storage.set_trial_param(stored._trial_id, field, kind.to_internal_repr(twin.params[field]), kind)
     return optuna.trial.Trial(study, stored._trial_id)
-
-
-def _ask_alone(optuna: Any, space: Space, seed: int, number: int) -> Any:
-    """The trial of this number, in a study of its own."""
-    study = optuna.create_study(sampler=_sampler(optuna, seed, number))
-    return study.ask({field: _distribution(optuna, values) for field, values in space.items()})
-
-
-def _sampler(optuna: Any, seed: int, number: int) -> Any:
-    return optuna.samplers.RandomSampler(seed=(seed * 1_000_003 + number) % 2**32)
 
 
 def _distribution(optuna: Any, values: Range | tuple[Any, ...]) -> Any:
